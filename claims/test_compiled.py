@@ -55,7 +55,7 @@ def test_a_compiled_model_computes_what_it_does_uncompiled(subject, backend, dra
 def test_a_prompt_is_continued_by_compiled_code_as_without(subject, backend, draw, check):
     prompt = draw(prompts(subject, PROMPT, PROMPT, rows=2, least_rows=2), "prompt")
     other = draw(other_ids(subject, prompt), "other ids")
-    plain = generation.scores(subject, prompt.ids, "greedy", use_cache=False)
+    plain = generation.scores(subject, prompt.ids, "greedy", cached=False)
     compiled = compiling.continued(subject, prompt.ids, backend)
     expected, same = plain.reference(subject), slice(0, plain.common(compiled))
     check.same(expected.at(same), compiled.rows.at(same))

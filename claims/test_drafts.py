@@ -27,7 +27,7 @@ def test_drafted_tokens_change_nothing(subject, drafter, draw, check):
     ids = draw(short_prompts(subject), "prompt").ids
     if drafter == "prompt":
         ids = drafting.repeating(subject, ids)
-    plain = generation.scores(subject, ids, "greedy", use_cache=False, tokens=TOKENS)
+    plain = generation.scores(subject, ids, "greedy", cached=False, tokens=TOKENS)
     drafted, drafts = drafting.draft(subject, ids, drafter, plain, tokens=TOKENS)
     counts = check.details.setdefault("drafts accepted and rejected, by example", [])
     counts.append([drafts.right, drafts.wrong])
@@ -58,7 +58,7 @@ def test_drafts_change_nothing_on_a_kept_prefix(subject, draw, check):
     ids = draw(short_prompts(subject, shortest=3), "prompt").ids
     kept = subject(ids[:, :-2], keep=True, states=False).cache
     other = subject(subject.content(ids[:, :-2] + 5), keep=True, states=False).cache
-    plain = generation.scores(subject, ids, "greedy", use_cache=False, tokens=TOKENS)
+    plain = generation.scores(subject, ids, "greedy", cached=False, tokens=TOKENS)
     drafted = drafting.on_cache(subject, ids, kept, tokens=TOKENS)
     expected, same = plain.reference(subject), slice(0, plain.common(drafted))
     check.same(expected.at(same), drafted.rows.at(same))

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from assay.fixtures.prompts import lengths, prompts
 from assay.harness.checking.laws import law
 from assay.harness.models import caches, capabilities
+from assay.harness.models.roles import Role
 from assay.harness.operations import drafting, generation, padding
 
 
@@ -27,7 +28,7 @@ def test_generation_is_the_same_with_and_without_the_cache(subject, mode, draw, 
     if mode == "assisted":
         capabilities.require(subject, "chunks-beside-cache")  # a draft is read in one chunk
     prompt = draw(short_prompts(subject, rows=1), "prompt")
-    plain = generation.scores(subject, prompt.ids, mode, use_cache=False)
+    plain = generation.scores(subject, prompt.ids, mode, cached=False)
     cached = decoded(subject, prompt.ids, mode, plain, draw)
     expected = plain.reference(subject)
     # Up to the first token that differs: if the scores there agree, it was a near tie.
@@ -44,7 +45,7 @@ def test_generation_is_the_same_with_and_without_the_cache(subject, mode, draw, 
     altered = subject.content(prompt.ids + (prompt.ids.new_ones(1) * 3))
     check.rejects(
         expected.at(slice(0, 1)),
-        lambda: generation.scores(subject, altered, mode, use_cache=True).rows.at(slice(0, 1)),
+        lambda: generation.scores(subject, altered, mode, cached=True).rows.at(slice(0, 1)),
     )
 
 
@@ -58,10 +59,10 @@ def test_generation_is_the_same_with_and_without_the_cache(subject, mode, draw, 
 )
 def test_beam_search_finds_the_same_scores_with_and_without_the_cache(subject, draw, check):
     prompt = draw(short_prompts(subject, rows=2), "prompt")
-    cached = generation.beams(subject, prompt.ids, use_cache=True)
+    cached = generation.beams(subject, prompt.ids, cached=True)
     if not (cached.hops and cached.are_text(subject)):
         hypothesis.reject()  # nothing was reordered, or a beam contains padding
-    plain = generation.beams(subject, prompt.ids, use_cache=False)
+    plain = generation.beams(subject, prompt.ids, cached=False)
     expected = cached.reference(subject, plain)
     check.same(expected, cached.rows)
     check.rejects(expected, cached.rows.map(lambda t: t.roll(1, dims=0)))
@@ -84,15 +85,15 @@ def test_a_padded_batch_is_continued_as_each_prompt_alone(subject, mode, draw, c
     left = not subject.is_encoder_decoder  # an encoder's prompts are padded on the right
     if left:
         capabilities.require(subject, "left-padding")
-        if not subject.accepts("position_ids"):  # then `generate` passes none
+        if not subject.takes(Role.POSITIONS):  # then `generate` passes none
             capabilities.require(subject, "padding-by-mask")
     prompt = draw(short_prompts(subject, shortest=2, rows=3, least_rows=2), "prompt")
     batch = padding.ragged(subject, prompt.ids, draw(lengths(prompt), "lengths"), left)
     how = mode if cached else "greedy"
-    together = generation.scores(subject, batch.ids, how, use_cache=cached, mask=batch.mask)
+    together = generation.scores(subject, batch.ids, how, cached=cached, mask=batch.mask)
     for row, size in enumerate(batch.lengths):
         own = prompt.ids[row : row + 1, -size:]
-        alone = generation.scores(subject, own, "greedy", use_cache=False)
+        alone = generation.scores(subject, own, "greedy", cached=False)
         expected, mine = alone.reference(subject), together.row(row)
         same = slice(0, alone.common(mine))
         check.same(expected.at(same), mine.rows.at(same))
@@ -103,7 +104,7 @@ def test_a_padded_batch_is_continued_as_each_prompt_alone(subject, mode, draw, c
 def decoded(subject, ids, mode, plain, draw):
     """Continue ``ids`` with a cache; in assisted mode by right and wrong drafts."""
     if mode != "assisted":
-        return generation.scores(subject, ids, mode, use_cache=True)
+        return generation.scores(subject, ids, mode, cached=True)
     drafter = draw(st.sampled_from(drafting.drafters(subject)), "drafter")
     return drafting.decode(subject, ids, drafter, plain)
 

@@ -42,7 +42,7 @@ def requested(subject, ids, request):
     """
     promised = subject.is_of_the_library or not torch.is_tensor(request)
     try:
-        rows = subject.rows(ids, states=False, logits_to_keep=request)
+        rows = subject.rows(ids, states=False, kept_logits=request)
     except REFUSALS as error:
         if promised:
             raise

@@ -35,7 +35,7 @@ def test_the_loss_is_the_cross_entropy_of_the_labels(subject, labels, draw, chec
     options = {}
     if over_batches:
         number *= draw(st.integers(2, 5), "batches")
-        options["num_items_in_batch"] = number
+        options["label_count"] = number
     loss = losses.own(subject, prompt.ids, wanted, **options)
     losses.Costs.of(expected, wanted, shifted).judge(check, loss, number)
 

@@ -70,7 +70,7 @@ def test_gradients_of_two_processes_are_those_of_one(subject, plan, draw, check)
 def test_two_processes_generate_what_one_does(subject, plan, draw, check):
     capabilities.require(subject, f"{plan}-parallel")
     prompt = draw(short_prompts(subject), "prompt")
-    alone = generation.scores(subject, prompt.ids, "greedy", use_cache=False)
+    alone = generation.scores(subject, prompt.ids, "greedy", cached=False)
     for spread in parallel.greedy(subject, plan, prompt.ids):
         expected, same = alone.reference(subject), slice(0, alone.common(spread))
         check.same(expected.at(same), spread.rows.at(same))

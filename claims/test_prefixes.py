@@ -30,7 +30,7 @@ def test_turns_on_one_cache_are_those_read_again(subject, draw, check):
     first = generation.continued(subject, said.ids)
     for number, more in enumerate(later):
         ids = torch.cat([first.sequence, more[:, : 3 + number]], dim=1)
-        again = generation.scores(subject, ids, "greedy", use_cache=False)
+        again = generation.scores(subject, ids, "greedy", cached=False)
         kept = generation.continued(subject, ids, first.cache)
         expected, same = again.reference(subject), slice(0, again.common(kept))
         check.same(expected.at(same), kept.rows.at(same))
@@ -57,7 +57,7 @@ def test_copies_of_a_prefix_are_continued_alike(subject, draw, check):
     kept = cache_of(subject, prefix.ids)
     for number in range(2):
         ids = torch.cat([prefix.ids, subject.content(prefix.ids[:, :1] + 7 + number)], dim=1)
-        again = generation.scores(subject, ids, "greedy", use_cache=False)
+        again = generation.scores(subject, ids, "greedy", cached=False)
         copied = generation.continued(subject, ids, copy.deepcopy(kept))
         expected, same = again.reference(subject), slice(0, again.common(copied))
         check.same(expected.at(same), copied.rows.at(same))
@@ -77,10 +77,8 @@ def test_copies_of_a_prefix_are_continued_alike(subject, draw, check):
 def test_a_prompt_read_in_chunks_is_continued_alike(subject, draw, check):
     prompt = draw(short_prompts(subject, 1), "prompt")
     size = draw(st.integers(1, max(1, prompt.length - 1)), "chunk")
-    whole = generation.scores(subject, prompt.ids, "greedy", use_cache=False)
-    chunks = generation.scores(
-        subject, prompt.ids, "greedy", use_cache=True, prefill_chunk_size=size
-    )
+    whole = generation.scores(subject, prompt.ids, "greedy", cached=False)
+    chunks = generation.scores(subject, prompt.ids, "greedy", cached=True, prefill_chunk_size=size)
     expected, same = whole.reference(subject), slice(0, whole.common(chunks))
     check.same(expected.at(same), chunks.rows.at(same))
     allowed = generation.near_tie(expected.at(same), check.tolerance)
@@ -90,7 +88,7 @@ def test_a_prompt_read_in_chunks_is_continued_alike(subject, draw, check):
     check.rejects(
         expected.at(slice(0, 1)),
         lambda: generation.scores(
-            subject, altered, "greedy", use_cache=True, prefill_chunk_size=size
+            subject, altered, "greedy", cached=True, prefill_chunk_size=size
         ).rows.at(slice(0, 1)),
     )
 

@@ -141,8 +141,8 @@ def test_generation_across_the_switch_is_the_same(subject, mode, draw, check):
     switch = rotations.required_switch(subject.config)
     least = max(1, switch + 2 - generation.NEW_TOKENS)
     ids = longer[:, : draw(st.integers(least, switch), "length")]
-    plain = generation.scores(subject, ids, mode, use_cache=False)
-    cached = generation.scores(subject, ids, mode, use_cache=True)
+    plain = generation.scores(subject, ids, mode, cached=False)
+    cached = generation.scores(subject, ids, mode, cached=True)
     expected = plain.reference(subject)
     same = slice(0, plain.common(cached))
     check.same(expected.at(same), cached.rows.at(same))
@@ -150,7 +150,7 @@ def test_generation_across_the_switch_is_the_same(subject, mode, draw, check):
     first = slice(0, 1)
     check.rejects(
         expected.at(first),
-        lambda: generation.scores(subject, altered, mode, use_cache=True).rows.at(first),
+        lambda: generation.scores(subject, altered, mode, cached=True).rows.at(first),
     )
 
 

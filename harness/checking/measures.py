@@ -9,6 +9,7 @@ from torch import Tensor
 
 from assay.harness.models import masks, memory, positions
 from assay.harness.models.quantised_weights import rounding
+from assay.harness.models.roles import Role
 from assay.harness.models.subject import Subject
 from assay.harness.models.tolerances import TOLERANCES, distance
 
@@ -53,7 +54,7 @@ def next_token(
     positions; without ``causal`` every token attends to all others.
     """
     mask_of = masks.causal if causal else masks.full
-    only_last = {"logits_to_keep": 1} if subject.accepts("logits_to_keep") else {}
+    only_last = {Role.KEPT_LOGITS: 1} if subject.takes(Role.KEPT_LOGITS) else {}
 
     def run(ids: Tensor | None, places: Tensor | None, embeddings: Tensor | None) -> Tensor:
         tensor = ids if ids is not None else embeddings

@@ -8,8 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from assay.harness.models import roles
 from assay.harness.models.capabilities import Missing
 from assay.harness.models.memo import memo
+from assay.harness.models.roles import Role
 from assay.harness.models.subject import Subject
 
 PROBE = 5
@@ -91,7 +93,7 @@ def mixers(subject: Subject) -> list[nn.Module]:
 
 
 def _takes_mask_or_cache(kwargs: dict[str, Any]) -> bool:
-    names = ("past_key_values", "cache_params", "layer_past", "attention_mask", "mask")
+    names = (*roles.spellings(Role.CACHE), *roles.spellings(Role.MASK), "layer_past", "mask")
     return any(name in kwargs for name in names)
 
 
@@ -132,7 +134,7 @@ def angles(subject: Subject) -> list[nn.Module]:
     modules = [
         call.module
         for call in trace(subject).calls
-        if ("position_ids" in call.kwargs or len(call.args) > 1)
+        if (roles.name_in(call.kwargs, Role.POSITIONS) or len(call.args) > 1)
         and isinstance(call.output, tuple)
         and len(call.output) == 2
         and all(isinstance(t, Tensor) and t.is_floating_point() for t in call.output)

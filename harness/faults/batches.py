@@ -12,6 +12,8 @@ from assay.harness.faults.bed import Bed
 from assay.harness.faults.calls import AttentionCall, Pass
 from assay.harness.faults.catalogue import fault
 from assay.harness.faults.spots import biases, experts, first_block, last_block, sdpa
+from assay.harness.models import roles
+from assay.harness.models.roles import Role
 
 LEAK = 0.01
 """Share of another row that leaks into one."""
@@ -25,7 +27,7 @@ LEAK = 0.01
     at=Bed.arguments,
 )
 def _all_content(forward: Pass, kwargs: dict[str, Any]) -> None:
-    for name in ("attention_mask", "decoder_attention_mask"):
+    for name in roles.spellings(Role.MASK):
         mask = kwargs.get(name)
         if isinstance(mask, Tensor) and mask.ndim == 2:
             kwargs[name] = torch.ones_like(mask)

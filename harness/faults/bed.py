@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from assay.harness.faults.calls import AttentionCall, CacheRead, ExpertsCall, Pass, own_cache
 from assay.harness.models import compat
+from assay.harness.models.roles import Bound
 from assay.harness.models.subject import Subject
 
 GONE = object()
@@ -60,7 +61,7 @@ class Bed:
             begin = Hook(
                 _begin,
                 self.forward,
-                is_encoder_decoder=subject.is_encoder_decoder,
+                bound=subject.bound,
                 cache_name=subject.cache_argument,
             )
             handle = self.model.register_forward_pre_hook(begin, with_kwargs=True, prepend=True)
@@ -168,10 +169,10 @@ def _begin(
     forward: Pass,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
-    is_encoder_decoder: bool,
+    bound: Bound,
     cache_name: str | None,
 ) -> None:
-    forward.begin(is_encoder_decoder, cache_name, kwargs)
+    forward.begin(bound, cache_name, kwargs)
 
 
 def _first_changed(

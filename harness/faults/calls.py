@@ -9,6 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from assay.harness.models import roles, serving
+from assay.harness.models.roles import Bound, Role
+
+UNBOUND = Bound({}, frozenset(), open=True)
+"""The arguments of a pass that has not begun."""
+
 
 class Pass:
     """The current forward pass: ``past`` tokens in the cache, ``new`` ones, ``rows``.
@@ -16,15 +22,17 @@ class Pass:
     ``padded`` marks the new tokens that are padding (bool [rows, new]) or is None; ``embedded``
     says whether the input is embeddings; ``positions`` (argument ``positions_name``) and ``ids``
     are the caller's, or None; ``training`` is the mode of the module that is called, ``labelled``
-    says whether labels are given.  Faults keep state in ``notes``.
+    says whether labels are given, ``served`` whether the library's server makes the pass.  Faults
+    keep state in ``notes``.
     """
 
     def __init__(self) -> None:
         self.past, self.new, self.rows = 0, 0, 0
         self.padded: Tensor | None = None
-        self.embedded = self.training = self.labelled = False
+        self.embedded = self.training = self.labelled = self.served = False
         self.positions: Tensor | None = None
-        self.positions_name = "position_ids"
+        self.positions_name = ""
+        self.bound = UNBOUND
         self.ids: Tensor | None = None
         self.cache: Any = None
         self.notes: dict[Any, Any] = {}
@@ -34,22 +42,26 @@ class Pass:
         """Whether there is a past."""
         return self.past > 0
 
-    def begin(
-        self, is_encoder_decoder: bool, cache_name: str | None, kwargs: dict[str, Any]
-    ) -> None:
+    def name(self, kwargs: dict[str, Any], role: Role) -> str | None:
+        """The name by which the whole model's arguments contain a role's value, or None."""
+        bound = self.bound[role]
+        return bound if kwargs.get(bound) is not None else roles.name_in(kwargs, role)
+
+    def begin(self, bound: Bound, cache_name: str | None, kwargs: dict[str, Any]) -> None:
         """Read the arguments of the whole model."""
-        first = "decoder_" if is_encoder_decoder else ""
-        self.ids = kwargs.get(f"{first}input_ids")
-        embeddings = kwargs.get(f"{first}inputs_embeds")
+        self.bound = bound
+        self.ids = kwargs.get(bound[Role.IDS])
+        embeddings = kwargs.get(bound[Role.EMBEDDINGS])
         self.embedded = self.ids is None and embeddings is not None
         tokens = embeddings if self.ids is None else self.ids
         self.rows, self.new = (0, 0) if tokens is None else (tokens.shape[0], tokens.shape[1])
-        self.cache = kwargs.get(cache_name) if cache_name else None
+        self.served = serving.pages_in(kwargs) is not None
+        self.cache = kwargs.get(cache_name) if cache_name and not self.served else None
         self.past = past_length(self.cache)
-        self.positions_name = f"{first}position_ids"
+        self.positions_name = bound[Role.POSITIONS]
         self.positions = kwargs.get(self.positions_name)
-        mask = kwargs.get(f"{first}attention_mask")
-        self.labelled = kwargs.get("labels") is not None
+        mask = kwargs.get(bound[Role.MASK])
+        self.labelled = kwargs.get(bound[Role.LABELS]) is not None
         self.padded = None
         if isinstance(mask, Tensor) and mask.ndim == 2 and mask.shape[1] >= self.new > 0:
             padded = mask[:, -self.new :] == 0

@@ -193,14 +193,12 @@ def _linear_layers(subject: Subject) -> list[object]:
     ]
 
 
-@part("num_items_in_batch")
-def _num_items_in_batch(subject: Subject) -> None:
+@part("loss over several batches")
+def _loss_over_batches(subject: Subject) -> None:
     """The loss of labels is divided by a number that is given."""
     capabilities.require(subject, "loss-over-batches")
     ids = _prompt(subject)
-    if losses.own(subject, ids, ids, num_items_in_batch=2 * ids.numel()) == losses.own(
-        subject, ids, ids
-    ):
+    if losses.own(subject, ids, ids, label_count=2 * ids.numel()) == losses.own(subject, ids, ids):
         raise Missing("the model ignores it already (docs/defects)")
 
 
@@ -250,7 +248,7 @@ def _drafts(subject: Subject) -> None:
     bed = Bed(subject)
     bed.arguments(_watch_crops, crops=crops)
     try:
-        generation.scores(subject, _prompt(subject).repeat(1, 3), "assisted", use_cache=True)
+        generation.scores(subject, _prompt(subject).repeat(1, 3), "assisted", cached=True)
     finally:
         bed.undo()
     if not any(crops):

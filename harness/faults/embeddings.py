@@ -14,6 +14,7 @@ from assay.harness.faults.calls import Pass
 from assay.harness.faults.catalogue import fault
 from assay.harness.faults.spots import embedding_table, output
 from assay.harness.models.positions import position_table
+from assay.harness.models.roles import Role
 
 
 @fault(
@@ -25,9 +26,8 @@ from assay.harness.models.positions import position_table
 )
 def _scaled(forward: Pass, kwargs: dict[str, Any]) -> None:
     if forward.embedded:
-        for name in ("inputs_embeds", "decoder_inputs_embeds"):
-            if isinstance(kwargs.get(name), Tensor):
-                kwargs[name] = kwargs[name] * 1.01
+        name = forward.bound[Role.EMBEDDINGS]
+        kwargs[name] = kwargs[name] * 1.01
 
 
 @fault(

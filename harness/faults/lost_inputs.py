@@ -13,7 +13,9 @@ from torch import Tensor
 from assay.harness.faults.bed import Bed
 from assay.harness.faults.calls import Pass
 from assay.harness.faults.catalogue import fault
+from assay.harness.models import roles
 from assay.harness.models.capabilities.recorded import CAPABILITY
+from assay.harness.models.roles import Role
 
 
 @fault(
@@ -35,7 +37,7 @@ def _no_positions(forward: Pass, kwargs: dict[str, Any]) -> None:
     at=Bed.arguments,
 )
 def _no_mask(forward: Pass, kwargs: dict[str, Any]) -> None:
-    for name in ("attention_mask", "decoder_attention_mask"):
+    for name in roles.spellings(Role.MASK):
         if isinstance(kwargs.get(name), Tensor) and kwargs[name].ndim == 4:
             kwargs.pop(name)
 
@@ -48,4 +50,4 @@ def _no_mask(forward: Pass, kwargs: dict[str, Any]) -> None:
     at=Bed.arguments,
 )
 def _no_cache(forward: Pass, kwargs: dict[str, Any]) -> None:
-    kwargs["use_cache"] = False
+    kwargs[forward.bound[Role.KEEP]] = False

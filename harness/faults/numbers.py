@@ -13,6 +13,7 @@ from assay.harness.faults.calls import AttentionCall, ExpertsCall, Pass
 from assay.harness.faults.catalogue import fault
 from assay.harness.faults.kernels import one_infinite, to_length_one
 from assay.harness.faults.spots import experts_at_once, first_block, sdpa
+from assay.harness.models.roles import Role
 
 
 @fault(
@@ -161,10 +162,9 @@ def _write_ids(forward: Pass, kwargs: dict[str, Any], vocabulary: int) -> None:
     at=Bed.arguments,
 )
 def _write_embeddings(forward: Pass, kwargs: dict[str, Any]) -> None:
-    for name in ("inputs_embeds", "decoder_inputs_embeds"):
-        embeddings = kwargs.get(name)
-        if isinstance(embeddings, Tensor) and not embeddings.requires_grad:
-            embeddings[:, 0].mul_(1.01)
+    embeddings = kwargs.get(forward.bound[Role.EMBEDDINGS])
+    if isinstance(embeddings, Tensor) and not embeddings.requires_grad:
+        embeddings[:, 0].mul_(1.01)
 
 
 @fault(

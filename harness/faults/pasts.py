@@ -13,6 +13,8 @@ from assay.harness.faults.bed import Bed
 from assay.harness.faults.calls import CacheRead, Pass, own_cache
 from assay.harness.faults.catalogue import fault
 from assay.harness.faults.spots import output
+from assay.harness.models import roles
+from assay.harness.models.roles import Role
 
 KV = ["cache", "kv-cache", "attention cache of its own"]
 
@@ -297,10 +299,8 @@ class _Trusting:
     at=output,
 )
 def _copied_as_itself(forward: Pass, result: Any) -> None:
-    for name in ("past_key_values", "cache_params"):
-        cache = result.get(name) if hasattr(result, "get") else None
-        if cache is not None:
-            cache.__deepcopy__ = _Itself(cache)
+    if (cache := roles.returned_cache(result)) is not None:
+        cache.__deepcopy__ = _Itself(cache)
 
 
 class _Itself:
@@ -332,9 +332,9 @@ class _Forgetting:
     def __init__(self, model: Any, length: int) -> None:
         self.model, self.length = model, length
 
-    def __call__(self, input_ids: Tensor, *args: Any, **kwargs: Any) -> Any:
-        cache = kwargs.get("past_key_values")
-        if cache is not None and cache.get_seq_length() <= self.length < input_ids.shape[1]:
-            kwargs["past_key_values"] = None
+    def __call__(self, ids: Tensor, *args: Any, **kwargs: Any) -> Any:
+        name = roles.name_in(kwargs, Role.CACHE)
+        if name and kwargs[name].get_seq_length() <= self.length < ids.shape[1]:
+            kwargs[name] = None
         usual = type(self.model).prepare_inputs_for_generation
-        return usual(self.model, input_ids, *args, **kwargs)
+        return usual(self.model, ids, *args, **kwargs)

@@ -11,6 +11,7 @@ from assay.harness.faults.bed import Bed
 from assay.harness.faults.calls import Pass
 from assay.harness.faults.catalogue import fault, part
 from assay.harness.faults.spots import biases, first_block, rotations
+from assay.harness.models import roles
 from assay.harness.models.capabilities import Missing
 from assay.harness.models.positions import first_position, position_table
 from assay.harness.models.subject import Subject
@@ -32,10 +33,10 @@ def _from_zero(forward: Pass, kwargs: dict[str, Any]) -> None:
 
 
 def _inputs(kwargs: dict[str, Any]) -> Tensor:
-    for name in ("input_ids", "decoder_input_ids", "inputs_embeds", "decoder_inputs_embeds"):
-        if isinstance(kwargs.get(name), Tensor):
-            return kwargs[name]
-    raise ValueError("neither ids nor embeddings were given")
+    inputs = roles.fed(kwargs)
+    if not inputs:
+        raise ValueError("neither ids nor embeddings were given")
+    return inputs[0]
 
 
 @fault(

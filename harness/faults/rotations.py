@@ -12,7 +12,8 @@ from assay.harness.faults.bed import Bed
 from assay.harness.faults.calls import AttentionCall, Pass
 from assay.harness.faults.catalogue import fault
 from assay.harness.faults.spots import sdpa
-from assay.harness.models import rotations
+from assay.harness.models import roles, rotations
+from assay.harness.models.roles import Role
 from assay.harness.operations import rotation
 
 NOTE = "positions to rotate by"
@@ -50,7 +51,8 @@ def _rotate_by(bed: Bed, own: rotation.Rotation, first: int, last: int) -> None:
 
 
 def _note(forward: Pass, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    forward.notes[NOTE] = kwargs["position_ids"] if "position_ids" in kwargs else args[1]
+    positions = roles.value(kwargs, Role.POSITIONS)
+    forward.notes[NOTE] = args[1] if positions is None else positions
 
 
 def _rotated(

@@ -12,7 +12,8 @@ from assay.harness.faults.bed import Bed
 from assay.harness.faults.calls import AttentionCall, Pass
 from assay.harness.faults.catalogue import fault
 from assay.harness.faults.spots import every_block, first_block, last_block, sdpa
-from assay.harness.models import capabilities, masks
+from assay.harness.models import capabilities, masks, roles
+from assay.harness.models.roles import Role
 
 LEAK = 0.05
 """Share of a position that leaks into one that must not see it."""
@@ -135,14 +136,15 @@ fault(
     at=Bed.arguments,
 )
 def _packed(forward: Pass, kwargs: dict[str, Any]) -> None:
-    mask, positions = kwargs.get("attention_mask"), forward.positions
+    name, positions = forward.bound[Role.MASK], forward.positions
+    mask = kwargs.get(name)
     if not isinstance(mask, Tensor) or mask.ndim != 4 or positions is None:
         return
     breaks = torch.nn.functional.pad((positions.diff(dim=-1) != 1).long(), (1, 0))
     sequence = breaks.cumsum(-1)
     other = sequence[:, None, :, None] != sequence[:, None, None, :]
     if mask.shape[-1] == other.shape[-1] and mask.shape[-2] == other.shape[-2]:
-        kwargs["attention_mask"] = mask.masked_fill(other, torch.finfo(mask.dtype).min)
+        kwargs[name] = mask.masked_fill(other, torch.finfo(mask.dtype).min)
 
 
 @fault(
@@ -162,7 +164,7 @@ def _unmasked_past_a_length(forward: Pass, kwargs: dict[str, Any]) -> None:
 
 def _mask_name(kwargs: dict[str, Any]) -> str | None:
     """The argument that has an additive 4-D mask, if one has."""
-    names = ("attention_mask", "decoder_attention_mask")
+    names = roles.spellings(Role.MASK)
     matches = [n for n in names if isinstance(kwargs.get(n), Tensor) and kwargs[n].ndim == 4]
     return matches[0] if matches else None
 
@@ -214,12 +216,13 @@ def _unwindowed(bed: Bed) -> None:
 def _all_keys(
     forward: Pass, args: tuple[Any, ...], kwargs: dict[str, Any], model: Any
 ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-    mask = kwargs.get("attention_mask")
+    name = roles.name_in(kwargs, Role.MASK)
+    mask = None if name is None else kwargs[name]
     eager = model.config.get_text_config(decoder=True)._attn_implementation == "eager"
     if not eager or forward.cached or not isinstance(mask, Tensor) or mask.ndim != 4:
         return None
     whole = masks.causal(mask.shape[-1], mask.dtype, mask.device)[..., -mask.shape[-2] :, :]
-    return args, {**kwargs, "attention_mask": whole.expand_as(mask)}
+    return args, {**kwargs, str(name): whole.expand_as(mask)}
 
 
 def _oldest_hidden_when_cached(call: AttentionCall, window: int) -> Any:

@@ -11,6 +11,8 @@ from assay.harness.faults import anatomy
 from assay.harness.faults.bed import Bed
 from assay.harness.faults.calls import Pass
 from assay.harness.models import experts as implementations
+from assay.harness.models import roles
+from assay.harness.models.roles import Role
 
 
 def first_block(bed: Bed, change: Callable[..., Any], **options: Any) -> None:
@@ -57,8 +59,8 @@ def _positions_changed(
     kwargs: dict[str, Any],
     inner: Callable[[Pass, Tensor], Tensor],
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    if "position_ids" in kwargs:
-        return args, {**kwargs, "position_ids": inner(forward, kwargs["position_ids"])}
+    if (name := roles.name_in(kwargs, Role.POSITIONS)) is not None:
+        return args, {**kwargs, name: inner(forward, kwargs[name])}
     return (args[0], inner(forward, args[1]), *args[2:]), kwargs
 
 

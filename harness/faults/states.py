@@ -11,6 +11,7 @@ from assay.harness.faults.bed import Bed
 from assay.harness.faults.calls import Pass
 from assay.harness.faults.catalogue import fault
 from assay.harness.faults.spots import first_block
+from assay.harness.models.roles import Role
 
 
 @fault(
@@ -95,14 +96,15 @@ def _carried_over(forward: Pass, state: Tensor) -> Tensor:
     at=Bed.arguments,
 )
 def _stale_encoding(forward: Pass, kwargs: dict[str, Any]) -> None:
-    encoded = kwargs.get("encoder_outputs")
-    if encoded is None or not kwargs.get("use_cache"):
+    name = forward.name(kwargs, Role.ENCODED)
+    if name is None or not kwargs.get(forward.bound[Role.KEEP]):
         return
+    encoded = kwargs[name]
     state = encoded[0]
     first = forward.notes.setdefault("encoded", state[:1].clone())
     both = min(state.shape[1], first.shape[1])
     mixed = torch.cat([first[:, :both].expand(len(state), -1, -1), state[:, both:]], dim=1)
-    kwargs["encoder_outputs"] = (mixed.to(state),)
+    kwargs[name] = (mixed.to(state),)
 
 
 @fault(
@@ -113,6 +115,7 @@ def _stale_encoding(forward: Pass, kwargs: dict[str, Any]) -> None:
     at=Bed.arguments,
 )
 def _encoder_unmasked(forward: Pass, kwargs: dict[str, Any]) -> None:
-    mask = kwargs.get("attention_mask")
+    name = forward.bound[Role.ENCODER_MASK]
+    mask = kwargs.get(name)
     if isinstance(mask, Tensor) and mask.ndim == 2:
-        kwargs["attention_mask"] = torch.ones_like(mask)
+        kwargs[name] = torch.ones_like(mask)

@@ -14,6 +14,7 @@ from assay.harness.faults.calls import AttentionCall, Pass, own_cache
 from assay.harness.faults.catalogue import fault, part
 from assay.harness.faults.spots import first_block, sdpa
 from assay.harness.models import capabilities, compat, serving
+from assay.harness.models.roles import Role
 from assay.harness.models.subject import Subject
 from assay.harness.operations import exporting, losses
 from assay.harness.results.errors import Missing
@@ -73,8 +74,8 @@ def _one_sample(call: AttentionCall) -> Any:
     at=Bed.arguments,
 )
 def _late(forward: Pass, kwargs: dict[str, Any]) -> None:
-    if isinstance(kwargs.get("labels"), Tensor):
-        kwargs["labels"] = kwargs["labels"].roll(1, 1)
+    if (name := forward.name(kwargs, Role.LABELS)) is not None:
+        kwargs[name] = kwargs[name].roll(1, 1)
 
 
 @fault(
@@ -85,8 +86,8 @@ def _late(forward: Pass, kwargs: dict[str, Any]) -> None:
     at=Bed.arguments,
 )
 def _counted(forward: Pass, kwargs: dict[str, Any]) -> None:
-    if isinstance(kwargs.get("labels"), Tensor):
-        kwargs["labels"] = kwargs["labels"].clamp_min(0)
+    if (name := forward.name(kwargs, Role.LABELS)) is not None:
+        kwargs[name] = kwargs[name].clamp_min(0)
 
 
 @fault(
@@ -97,8 +98,9 @@ def _counted(forward: Pass, kwargs: dict[str, Any]) -> None:
     at=Bed.arguments,
 )
 def _ignored_in_all(forward: Pass, kwargs: dict[str, Any]) -> None:
-    if isinstance(labels := kwargs.get("labels"), Tensor):
-        kwargs["labels"] = labels.masked_fill((labels == losses.IGNORED).any(0), losses.IGNORED)
+    if (name := forward.name(kwargs, Role.LABELS)) is not None:
+        ignored = (kwargs[name] == losses.IGNORED).any(0)
+        kwargs[name] = kwargs[name].masked_fill(ignored, losses.IGNORED)
 
 
 @fault(
@@ -109,9 +111,10 @@ def _ignored_in_all(forward: Pass, kwargs: dict[str, Any]) -> None:
     at=Bed.arguments,
 )
 def _next_to_padding(forward: Pass, kwargs: dict[str, Any]) -> None:
-    if isinstance(labels := kwargs.get("labels"), Tensor) and forward.padded is not None:
+    name = forward.name(kwargs, Role.LABELS)
+    if name is not None and forward.padded is not None:
         beside = forward.padded.roll(1, 1) | forward.padded.roll(-1, 1)
-        kwargs["labels"] = labels.masked_fill(beside, losses.IGNORED)
+        kwargs[name] = kwargs[name].masked_fill(beside, losses.IGNORED)
 
 
 @fault(
@@ -127,13 +130,13 @@ def _larger_with_labels(forward: Pass, state: Tensor) -> Tensor | None:
 
 @fault(
     "loss-of-one-batch",
-    "the loss is divided by its own batch's labels, whatever num_items_in_batch says",
+    "the loss is divided by its own batch's labels, whatever number is given",
     caught_by=["G2"],
-    needs=["num_items_in_batch"],
+    needs=["loss over several batches"],
     at=Bed.arguments,
 )
 def _own_number(forward: Pass, kwargs: dict[str, Any]) -> None:
-    kwargs.pop("num_items_in_batch", None)
+    kwargs.pop(forward.bound[Role.LABEL_COUNT], None)
 
 
 @fault(
@@ -181,9 +184,9 @@ def _scaled(state: Tensor) -> Tensor:
     at=Bed.arguments,
 )
 def _second_twice(forward: Pass, kwargs: dict[str, Any]) -> None:
-    ids = kwargs.get("input_ids")
-    if forward.cached and isinstance(ids, Tensor) and ids.shape[1] > 1:
-        kwargs["input_ids"] = torch.cat([ids[:, 1:2], ids[:, 1:]], dim=1)
+    ids = forward.ids
+    if forward.cached and ids is not None and ids.shape[1] > 1:
+        kwargs[forward.bound[Role.IDS]] = torch.cat([ids[:, 1:2], ids[:, 1:]], dim=1)
 
 
 @fault(
@@ -225,7 +228,7 @@ def _served_by_sdpa(bed: Bed, change: Callable[..., Any]) -> None:
 )
 def _all_requests(call: AttentionCall) -> Any:
     mask = call.mask
-    if call.kwargs.get("cache") is None or mask is None:
+    if mask is None or not call.forward.served:
         return call.attend()
     return call.attend(mask=torch.zeros_like(mask))
 
@@ -242,7 +245,7 @@ def _trained_otherwise(bed: Bed) -> None:
 
 
 def _note_served(forward: Pass, kwargs: dict[str, Any]) -> None:
-    if kwargs.get("cache") is not None:  # the server's pages
+    if forward.served:
         forward.notes[SERVED] = True
 
 
@@ -258,11 +261,12 @@ def _larger_once_served(forward: Pass, state: Tensor) -> Tensor | None:
     at=Bed.arguments,
 )
 def _early(forward: Pass, kwargs: dict[str, Any]) -> None:
-    asked, n = kwargs.get("logits_to_keep"), forward.new
+    name, n = forward.bound[Role.KEPT_LOGITS], forward.new
+    asked = kwargs.get(name)
     if isinstance(asked, Tensor):
-        kwargs["logits_to_keep"] = (asked - 1).clamp_min(0)
+        kwargs[name] = (asked - 1).clamp_min(0)
     elif asked:
-        kwargs["logits_to_keep"] = (torch.arange(n - asked, n) - 1).clamp_min(0)
+        kwargs[name] = (torch.arange(n - asked, n) - 1).clamp_min(0)
 
 
 @fault(

@@ -14,6 +14,7 @@ from assay.harness.models import compat, unrounded
 from assay.harness.models.capabilities.registry import probe
 from assay.harness.models.float8 import RoundedCache
 from assay.harness.models.memo import memo
+from assay.harness.models.roles import STATE_NAMES
 from assay.harness.models.rows import Rows
 from assay.harness.models.shortage import pass_on
 from assay.harness.models.subject import Subject
@@ -37,7 +38,7 @@ def make(subject: Subject, kind: str, batch: int, length: int) -> Any:
     """
     if kind == "default":
         return None
-    if subject.cache_argument != "past_key_values":
+    if subject.cache_argument is None or subject.cache_argument in STATE_NAMES:
         raise Missing("the model takes no cache of keys and values")
     compat.require_cache_objects(subject.model)
     config = subject.config
@@ -64,6 +65,7 @@ def make(subject: Subject, kind: str, batch: int, length: int) -> Any:
             _require_common_kind(subject)
             return compat.offloaded_cache(config)
         if kind == "quantised":
+            _require_common_kind(subject)
             return transformers.QuantizedCache(backend="fp8", config=config)
     except (TypeError, ValueError, AttributeError, ImportError, LookupError) as error:
         why = first_line(error)

@@ -16,12 +16,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from assay.harness.models import accelerators, placement
+from assay.harness.models import accelerators, placement, roles
 from assay.harness.models.alarm import striking
 from assay.harness.models.core import Core
-
-FED = ("input_ids", "inputs_embeds", "decoder_input_ids", "decoder_inputs_embeds")
-"""Arguments of a forward pass with a row for each prompt and a column for each token."""
 
 CALL = nn.Module._call_impl.__code__
 """The code object that every pass runs."""
@@ -225,8 +222,7 @@ class ForwardClock:
                 self.check()
                 self._wait()  # or the pass would be charged with what was queued before
                 self._since = perf_counter()
-            fed = [*inputs[:1], *(kwargs.get(name) for name in FED)]
-            for tensor in fed:
+            for tensor in (*inputs[:1], *roles.fed(kwargs)):
                 if torch.is_tensor(tensor) and tensor.ndim >= 2:
                     self.size = (tensor.shape[0], tensor.shape[1])
         self._depth += 1

@@ -6,25 +6,23 @@ lengths, passes, …) take a `Core`, which avoids circular imports.
 
 from __future__ import annotations
 
-import inspect
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
 from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from assay.harness.models import configuration
+from assay.harness.models import configuration, roles
 from assay.harness.models.offer import Offer
 from assay.harness.models.provenance import UNKNOWN, Provenance
+from assay.harness.models.roles import Bound, Role
 from assay.harness.models.rows import Rows
-from assay.harness.models.wrapped import Wrapped, ids_argument
+from assay.harness.models.wrapped import Wrapped
 from assay.harness.results.errors import Missing
 
 
@@ -94,19 +92,6 @@ class Pass:
         if inputs is None:
             raise ValueError("neither ids nor embeddings were given")
         return inputs
-
-
-def _named(forward: Callable[..., Any]) -> frozenset[str]:
-    """The names of a function's parameters, or of the function that it wraps."""
-    several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    parameters = inspect.signature(forward).parameters.values()
-    return frozenset(each.name for each in parameters if each.kind not in several) - {"self"}
-
-
-def _takes_more(forward: Callable[..., Any]) -> bool:
-    """Whether a function takes arguments that it does not name."""
-    parameters = inspect.signature(forward).parameters.values()
-    return any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters)
 
 
 @dataclass(eq=False)
@@ -206,56 +191,39 @@ class Core(ABC):
 
         An encoder saved alone may have kept the configuration of the whole model.
         """
-        return bool(self.model.config.is_encoder_decoder) and self.accepts("decoder_input_ids")
+        return bool(self.model.config.is_encoder_decoder) and self.bound.decodes
 
     @cached_property
-    def _parameters(self) -> frozenset[str]:
-        """The parameters of forward, and of its base class's while it passes ``**kwargs`` on."""
+    def bound(self) -> Bound:
+        """The roles of forward's arguments, as far as its signature tells."""
         if isinstance(self.model, Wrapped):
-            return _named(self.model.called) | {"input_ids"}
-        classes = [each for each in type(self.model).__mro__ if "forward" in vars(each)]
-        names = _named(self.model.forward)
-        for own, base in pairwise(classes):
-            if own.__module__.startswith("transformers.") and names:
-                break  # a class of the library names all that it takes
-            if not _takes_more(vars(own)["forward"]):
-                break
-            names |= _named(vars(base)["forward"])
-        return names
+            return roles.bind(self.model.called)
+        return roles.bind(self.model.forward, type(self.model).__mro__)
 
     @property
     def is_of_the_library(self) -> bool:
         """Whether the model's class is one of transformers."""
         return type(self.model).__module__.startswith("transformers.")
 
-    def accepts(self, argument: str) -> bool:
-        """Whether the model's forward names ``argument``."""
-        return argument in self._parameters
+    def takes(self, role: Role) -> bool:
+        """Whether the model's forward names an argument for ``role``."""
+        return role in self.bound
 
-    @cached_property
+    @property
     def takes_more(self) -> bool:
         """Whether forward takes arguments that it does not name."""
-        return _takes_more(self._forward)
+        return self.bound.open
 
     @cached_property
     def ids_argument(self) -> str | None:
         """The name of forward's argument for the ids; None where it has none."""
-        return "input_ids" if self.accepts("input_ids") else ids_argument(self._forward)
-
-    @property
-    def _forward(self) -> Callable[..., Any]:
-        return self.model.called if isinstance(self.model, Wrapped) else self.model.forward
-
-    @property
-    def cache_argument(self) -> str | None:
-        """The name of the model's cache argument."""
-        names = ("past_key_values", "cache_params", "state")
-        return next((name for name in names if self.accepts(name)), None)
+        called = self.model.called if isinstance(self.model, Wrapped) else self.model.forward
+        return roles.ids_argument(called)
 
     @cached_property
     def routes(self) -> bool:
         """Whether tokens are routed to experts, and the model can return the scores."""
-        return configuration.routes(self.config) and self.accepts("output_router_logits")
+        return configuration.routes(self.config) and self.takes(Role.ROUTER_LOGITS)
 
     @property
     def attention(self) -> str:
@@ -278,6 +246,11 @@ class Core(ABC):
     @abstractmethod
     def shortest(self) -> int:
         """The shortest prompt that the model takes."""
+
+    @cached_property
+    @abstractmethod
+    def cache_argument(self) -> str | None:
+        """The name of the model's cache argument."""
 
     @cached_property
     @abstractmethod

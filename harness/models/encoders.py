@@ -10,6 +10,7 @@ from torch import Tensor
 
 from assay.harness.models.core import Core
 from assay.harness.models.memo import memo
+from assay.harness.models.roles import Role
 
 ENCODER_PROMPT = 19
 """Tokens in the prompt of an encoder-decoder's encoder while its decoder is examined: more than
@@ -43,8 +44,8 @@ def arguments(subject: Core, ids: Tensor, mask: Tensor | None = None) -> dict[st
     ``mask`` [batch, n] has 1 for content; without one the arguments have none.  The encoder runs
     here, once for all passes with these arguments.
     """
-    masked = {} if mask is None else {"attention_mask": mask}
-    return {"encoder_outputs": subject.encode(ids, mask), **masked}
+    values: dict[str, Any] = {Role.ENCODED: subject.encode(ids, mask)}
+    return values if mask is None else {**values, Role.ENCODER_MASK: mask}
 
 
 def beside(subject: Core, ids: Tensor) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from assay.harness.models import roles
 from assay.harness.models.subject import Subject
 from assay.harness.models.tolerances import bit_equal
 
@@ -28,9 +29,8 @@ def meddled_with(subject: Subject) -> Iterator[None]:
     """Make the model reverse its inputs in place, within a block."""
 
     def turn(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        named = ("input_ids", "inputs_embeds", "decoder_input_ids", "decoder_inputs_embeds")
-        tensors = [kwargs.get(name) for name in {*named, subject.ids_argument or ""}]
-        for tensor in [*args[:1], *tensors]:
+        tensors = [kwargs.get(subject.ids_argument or ""), *roles.fed(kwargs)]
+        for tensor in {id(each): each for each in (*args[:1], *tensors)}.values():
             if torch.is_tensor(tensor):
                 tensor.copy_(tensor.flip(1))
 

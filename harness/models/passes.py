@@ -17,16 +17,18 @@ from assay.harness.models import (
     kept_rows,
     positions,
     returned,
+    roles,
     routing,
 )
 from assay.harness.models.core import Core, Output, Pass
 from assay.harness.models.float64 import Drawn
 from assay.harness.models.lengths import SHORT
+from assay.harness.models.roles import Role
 from assay.harness.models.rows import Rows
 from assay.harness.models.shortage import contained, pass_on
 from assay.harness.results.errors import REFUSALS, Missing
 
-SETTINGS = ("return_dict", "output_hidden_states", "output_attentions")
+SETTINGS = (Role.NAMED_OUTPUT, Role.STATES, Role.ATTENTIONS)
 """Arguments that choose what a pass returns: left out where a forward does not take them."""
 
 
@@ -79,10 +81,10 @@ def _run(subject: Core, request: Pass) -> Output:
         rows.tensors["router gap"] = torch.ones(batch, n, 1, device=subject.device)
     if away:
         rows = rows.map(lambda tensor: tensor.to(subject.home))
-    cache = output.get(subject.cache_argument or "")
+    cache = roles.returned_cache(output, subject.cache_argument)
     if _needs_places(subject) and cache is not None:
         compat.count(cache, request.cache, n)
-    loss = output.get("loss") if "labels" in request.options else None
+    loss = output.get("loss") if Role.LABELS in request.options else None
     return Output(rows, cache, pooled, loss)
 
 
@@ -99,13 +101,12 @@ def _moved(request: Pass, device: torch.device) -> Pass:
 
 def returns_states(subject: Core) -> bool:
     """Whether a pass can be asked for the states; else they are read by hooks at the blocks."""
-    return subject.takes_more or subject.accepts("output_hidden_states")
+    return subject.takes_more or subject.takes(Role.STATES)
 
 
 def takes_embeddings(subject: Core) -> bool:
     """Whether forward takes embeddings; else they replace what the embedding returns."""
-    decoder = "decoder_" if subject.is_encoder_decoder else ""
-    return subject.takes_more or subject.accepts(f"{decoder}inputs_embeds")
+    return subject.takes_more or subject.takes(Role.EMBEDDINGS)
 
 
 @contextmanager
@@ -143,54 +144,55 @@ def called_with(subject: Core, request: Pass) -> tuple[tuple[Tensor, ...], dict[
     """What the model's forward is called with: the ids where it has no name for them, and its
     arguments by name.
     """
-    name, fit = subject.ids_argument, _arguments(subject, request)
+    fit = _arguments(subject, request)
     if not subject.takes_more:
-        fit = {n: v for n, v in fit.items() if n not in SETTINGS or subject.accepts(n)}
-    if "input_ids" not in fit or name == "input_ids":
-        return (), fit
-    ids = fit.pop("input_ids")
-    return ((ids,), fit) if name is None else ((), {name: ids, **fit})
+        fit = {role: v for role, v in fit.items() if role not in SETTINGS or role in subject.bound}
+    if subject.takes(Role.IDS) or Role.IDS not in fit:
+        return (), subject.bound.named(fit)
+    ids, rest, name = fit.pop(Role.IDS), subject.bound.named(fit), subject.ids_argument
+    return ((ids,), rest) if name is None else ((), {name: ids, **rest})
 
 
 def _arguments(subject: Core, request: Pass) -> dict[str, Any]:
-    """The arguments of the model's forward, under the library's names."""
-    decoder = "decoder_" if subject.is_encoder_decoder else ""
+    """The arguments of the model's forward, by role."""
     batch, n = request.inputs.shape[:2]
-    arguments: dict[str, Any] = {"return_dict": True, **request.options}
+    arguments: dict[str, Any] = {Role.NAMED_OUTPUT: True, **request.options}
     if request.ids is not None:
-        arguments[f"{decoder}input_ids"] = request.ids
+        arguments[Role.IDS] = request.ids
     elif takes_embeddings(subject):
-        arguments[f"{decoder}inputs_embeds"] = request.embeddings
+        arguments[Role.EMBEDDINGS] = request.embeddings
     else:
-        arguments["input_ids"] = torch.zeros(batch, n, dtype=torch.long, device=subject.device)
+        arguments[Role.IDS] = torch.zeros(batch, n, dtype=torch.long, device=subject.device)
     if subject.routes and getattr(subject.config, "output_router_logits", False):
-        arguments["output_router_logits"] = False  # it would add the experts' loss to the labels'
+        arguments[Role.ROUTER_LOGITS] = False  # it would add the experts' loss to the labels'
     mask, places = request.mask, request.positions
     if places is None and mask is not None and mask.ndim == 4:
         places = _counted(subject, mask.shape[-1])
     if places is not None:
-        arguments[subject.positions_argument or "position_ids"] = places.expand(batch, -1)
+        name = subject.positions_argument or roles.SPELLINGS[Role.POSITIONS][0]
+        arguments[name] = places.expand(batch, -1)
     if mask is not None:
         wide = mask.expand(batch, -1, -1, -1).to(subject.dtype) if mask.ndim == 4 else mask
-        arguments[f"{decoder}attention_mask"] = wide
+        arguments[Role.MASK] = wide
     if request.states:
-        arguments["output_hidden_states"] = True
+        arguments[Role.STATES] = True
     if subject.cache_argument is not None:
-        arguments["use_cache"] = request.keep or request.cache is not None
+        if subject.takes_more or subject.takes(Role.KEEP):
+            arguments[Role.KEEP] = request.keep or request.cache is not None
         if request.cache is not None:
             arguments[subject.cache_argument] = request.cache
             if _needs_places(subject):
-                arguments["cache_position"] = compat.places(request.cache, n, subject.device)
-    elif subject.accepts("use_cache"):
-        arguments["use_cache"] = False  # else it may keep a state of its own between passes
-    if subject.is_encoder_decoder and "encoder_outputs" not in request.options:
-        arguments["encoder_outputs"] = encoders.fixed(subject, batch)
+                arguments[Role.NEW_INDICES] = compat.places(request.cache, n, subject.device)
+    elif subject.takes(Role.KEEP):
+        arguments[Role.KEEP] = False  # else it may keep a state of its own between passes
+    if subject.is_encoder_decoder and Role.ENCODED not in request.options:
+        arguments[Role.ENCODED] = encoders.fixed(subject, batch)
     return arguments
 
 
 def _needs_places(subject: Core) -> bool:
     """Whether the model needs the positions of new tokens when it continues from a state."""
-    return subject.cache_argument == "cache_params" and subject.accepts("cache_position")
+    return subject.cache_argument in roles.STATE_NAMES and subject.takes(Role.NEW_INDICES)
 
 
 def _counted(subject: Core, n: int) -> Tensor | None:
@@ -210,7 +212,7 @@ def _rows(subject: Core, output: Any, n: int, request: Pass) -> tuple[Rows, tupl
     `Missing` where nothing has a row for each token, and ValueError where that happens with a
     cache: a model that returns rows without one breaks its laws.
     """
-    few_logits = request.options.get("logits_to_keep") is not None
+    few_logits = request.options.get(Role.KEPT_LOGITS) is not None
     decoder = "decoder_" if subject.is_encoder_decoder else ""
     tensors: dict[str, Tensor] = {}
     for k, state in enumerate(output.get(f"{decoder}hidden_states") or ()):
@@ -273,10 +275,10 @@ def attentions(subject: Core, ids: Tensor) -> list[Tensor]:
     Empty where the model returns none.  Raises what the model raises.
     """
     decoder = "decoder_" if subject.is_encoder_decoder else ""
-    options = {"encoder_outputs": encoders.fixed(subject, len(ids))} if decoder else {}
+    values: dict[str, Any] = {Role.IDS: ids, Role.ATTENTIONS: True, Role.NAMED_OUTPUT: True}
+    if subject.is_encoder_decoder:
+        values[Role.ENCODED] = encoders.fixed(subject, len(ids))
     with subject.attending_by("eager"), torch.no_grad():
-        output = subject.model(
-            **{f"{decoder}input_ids": ids}, **options, output_attentions=True, return_dict=True
-        )
+        output = subject.model(**subject.bound.named(values))
     layers = output.get(f"{decoder}attentions") or ()
     return [layer for layer in layers if torch.is_tensor(layer) and layer.ndim == 4]

@@ -18,6 +18,7 @@ from transformers import PreTrainedModel
 from assay.harness.models import configuration
 from assay.harness.models.core import Core
 from assay.harness.models.memo import memo
+from assay.harness.models.roles import Role
 
 _SELECTS = re.compile(r"\b(topk|argsort|kthvalue|sort)\(")
 _EXAMPLE = re.compile(r"^\s*(>>>|\.\.\.) .*$", re.MULTILINE)
@@ -42,7 +43,7 @@ def listening(subject: Core) -> Iterator[list[Tensor]]:
     def ask(
         module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        return args, {**kwargs, "output_router_logits": True}
+        return args, {**kwargs, subject.bound[Role.ROUTER_LOGITS]: True}
 
     def hear(module: nn.Module, args: tuple[Any, ...], result: Any) -> None:
         scores.extend(result.get("router_logits") or ())

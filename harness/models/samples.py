@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from assay.harness.models import positions
+from assay.harness.models import positions, roles
 from assay.harness.models.core import Core
+from assay.harness.models.roles import Role
 
 SEPARATE = "keep packed sequences apart"
 """A part of the library's error where a layer cannot keep samples apart by their lengths."""
@@ -31,19 +32,20 @@ def lengths(sizes: Sequence[int], device: torch.device) -> dict[str, Any]:
     edges = torch.nn.functional.pad(ends, (1, 0)).to(torch.int32)
     number = torch.arange(len(sizes), device=device)
     index = number.repeat_interleave(torch.tensor(sizes, device=device)).to(torch.int32)
+    queries, keys = roles.SPELLINGS[Role.SAMPLE_EDGES]
     return {
-        "cu_seq_lens_q": edges,
-        "cu_seq_lens_k": edges,
+        queries: edges,
+        keys: edges,
         "max_length_q": max(sizes),
         "max_length_k": max(sizes),
-        "seq_idx": index[None],
+        Role.SAMPLE_INDICES: index[None],
     }
 
 
 def packed(subject: Core, sizes: Sequence[int]) -> dict[str, Any]:
     """The options of a pass over samples of ``sizes`` tokens: lengths, and positions if taken."""
     options = lengths(sizes, subject.device)
-    if subject.positions_argument is not None and subject.accepts(subject.positions_argument):
+    if subject.takes(Role.POSITIONS):
         options["positions"] = counted(subject, sizes)
     return options
 
@@ -70,5 +72,5 @@ class _Noting:
         self.name, self.names = name, names
 
     def __call__(self, module: nn.Module, args: tuple[Any, ...], named: dict[str, Any]) -> None:
-        if named.get("seq_idx") is not None or named.get("cu_seq_lens_q") is not None:
+        if any(roles.name_in(named, role) for role in (Role.SAMPLE_INDICES, Role.SAMPLE_EDGES)):
             self.names.append(self.name)

@@ -130,7 +130,7 @@ def obstacle(subject: Core) -> str:
     layers: set[int] = set()
 
     def watch(_: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        paged = kwargs.get("cache")
+        paged = pages_in(kwargs)
         if paged is not None and not isinstance(vars(paged).get("update"), _Noting):
             paged.update = _Noting(paged.update, layers)
 
@@ -146,6 +146,17 @@ def obstacle(subject: Core) -> str:
     if len(layers) < subject.layers:
         return f"{subject.layers - len(layers)} layers do not read the server's paged cache"
     return ""
+
+
+def pages_in(arguments: dict[str, Any]) -> Any:
+    """The server's paged cache among the arguments of a pass, or None.
+
+    The server passes it as ``cache``, a name that a model's own argument for its cache may have.
+    """
+    kinds = (
+        each for each in arguments.values() if ".continuous_batching." in type(each).__module__
+    )
+    return next(kinds, None)
 
 
 class _Noting:

@@ -24,11 +24,13 @@ from assay.harness.models import (
     float64,
     lengths,
     passes,
+    trials,
     vocabulary,
 )
 from assay.harness.models.core import Core, Output, Pass
 from assay.harness.models.encoders import ENCODER_PROMPT
 from assay.harness.models.provenance import Provenance
+from assay.harness.models.roles import Role, bind
 from assay.harness.results.errors import Missing
 
 if TYPE_CHECKING:
@@ -87,8 +89,16 @@ class Subject(Core):
 
         Some models do not name it and pass it on to the part that does.
         """
-        name = "decoder_position_ids" if self.is_encoder_decoder else "position_ids"
-        return name if self.accepts(name) or passes.passes_on(self, name) else None
+        name = self.bound[Role.POSITIONS]
+        return name if self.takes(Role.POSITIONS) or passes.passes_on(self, name) else None
+
+    @cached_property
+    def cache_argument(self) -> str | None:
+        """The name of the model's cache argument.
+
+        By its name or type; where these leave a doubt, passes are tried (`trials`).
+        """
+        return trials.cache_argument(self)
 
     def content(self, numbers: Tensor) -> Tensor:
         """Integers mapped to content: ids in the vocabulary that are text.
@@ -119,17 +129,19 @@ class Subject(Core):
         ``mask`` 2-D [batch, n] of 0 and 1 (with a cache: over past and present) or additive 4-D
         (`harness.models.masks`); ``cache`` holds the past to continue; ``keep`` returns the cache;
         ``states`` returns the hidden states (``state 0`` is the embedding, ``state L`` is after
-        the final norm in most models).  ``options`` go to the model unchanged; an encoder-decoder
-        gets a fixed prompt's ``encoder_outputs`` unless they contain some.
+        the final norm in most models).  ``options`` go to the model; those named by a `Role` get
+        the name that its argument has there.  An encoder-decoder gets a fixed prompt's encoder
+        output unless they contain one (`Role.ENCODED`).
         """
         request = Pass(ids, embeddings, positions, mask, cache, keep, states, options)
         return passes.run(self, request)
 
     def encode(self, ids: Tensor, mask: Tensor | None = None) -> Any:
         """The encoder's output for ``ids`` under ``mask`` (1 for content), [batch, n] both."""
-        masked = {} if mask is None else {"attention_mask": mask}
+        encoder = self.model.get_encoder()
+        masked = {} if mask is None else {bind(encoder.forward)[Role.MASK]: mask}
         with torch.no_grad(), passes.uncompiled(self):
-            return self.model.get_encoder()(ids, **masked)
+            return encoder(ids, **masked)
 
     # -- its blocks ---------------------------------------------------------------------------
 

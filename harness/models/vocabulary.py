@@ -12,6 +12,7 @@ from assay.harness.models.core import Core
 from assay.harness.models.encoders import ENCODER_PROMPT
 from assay.harness.models.memo import memo
 from assay.harness.models.positions import LookUps, address
+from assay.harness.models.roles import Role
 from assay.harness.models.shortage import pass_on
 
 
@@ -30,11 +31,12 @@ def embeddings(subject: Core) -> Any:
     # Always of one length: a short prompt changes some encoders for good.
     prompt = ids.repeat(1, ENCODER_PROMPT)[:, :ENCODER_PROMPT]
     # Some decoders look up only the last id when they fill a cache.
-    bare = {"use_cache": False} if subject.accepts("use_cache") else {}
+    values: dict[str, Any] = {Role.KEEP: False} if subject.takes(Role.KEEP) else {}
     try:
         encoded = subject.encode(prompt)
         with torch.no_grad(), LookUps() as look_ups:
-            subject.model(encoder_outputs=encoded, decoder_input_ids=ids, **bare)
+            values |= {Role.ENCODED: encoded, Role.IDS: ids}
+            subject.model(**subject.bound.named(values))
     except (RuntimeError, ValueError, TypeError, LookupError, AttributeError) as error:
         pass_on(error)
         return named  # what breaks here breaks its laws

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
@@ -14,6 +13,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from assay.harness.models.compat import PreTrainedConfig
+from assay.harness.models.roles import ids_argument
 from assay.harness.results.errors import Missing
 
 PARTS = ("_orig_mod", "module")
@@ -127,18 +127,3 @@ def _parts(value: Any) -> Iterator[Any]:
                 yield named
     elif callable(value) and not isinstance(value, type) and hasattr(value, "__dict__"):
         yield from vars(value).values()
-
-
-def ids_argument(function: Callable[..., Any]) -> str | None:
-    """The name of a function's parameter for the ids: ``input_ids``, or its first one.
-
-    None where it has to be given by its place.
-    """
-    by_place = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL)
-    parameters = [p for p in inspect.signature(function).parameters.values() if p.name != "self"]
-    if any(each.name == "input_ids" for each in parameters):
-        return "input_ids"
-    if not parameters or parameters[0].kind in by_place:
-        return None
-    keywords = parameters[0].kind is inspect.Parameter.VAR_KEYWORD
-    return "input_ids" if keywords else parameters[0].name

@@ -52,7 +52,7 @@ def rows(subject: Subject, ids: Tensor) -> Rows:
     with torch.autocast(subject.device.type, dtype=DTYPE):
         if not subject.is_encoder_decoder:
             return subject.rows(ids)
-        return subject.rows(ids, encoder_outputs=encoders.encoded(subject, len(ids)))
+        return subject.rows(ids, encoded=encoders.encoded(subject, len(ids)))
 
 
 def references(

@@ -156,7 +156,7 @@ def continued(subject: Subject, ids: Tensor, backend: str) -> Generated:
     try:
         with _compilation():
             generated = generation.scores(
-                copied, ids, "static", use_cache=True, compile_config=settings
+                copied, ids, "static", cached=True, compile_config=settings
             )
     except ENDS as error:
         pass_on(error)

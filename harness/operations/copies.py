@@ -75,7 +75,7 @@ def _rows(subject: Subject, ids: Tensor) -> Rows:
     """All rows of a pass, which also computes an encoder's states at its present addresses."""
     if not subject.is_encoder_decoder:
         return subject.rows(ids)
-    return subject.rows(ids, encoder_outputs=encoders.encoded(subject, len(ids)))
+    return subject.rows(ids, encoded=encoders.encoded(subject, len(ids)))
 
 
 def _at_places(subject: Subject, copied: Subject, ids: Tensor) -> Iterator[Rows]:

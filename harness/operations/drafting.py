@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from assay.harness.checking.comparing import Unsettled
 from assay.harness.models import blocks, capabilities
 from assay.harness.models.memo import memo
+from assay.harness.models.roles import Role
 from assay.harness.models.shortage import pass_on
 from assay.harness.models.subject import Subject
 from assay.harness.operations import generation, generation_settings
@@ -88,7 +89,7 @@ def _agreeing(drafted: list[int], chosen: Tensor) -> tuple[int, int]:
 def watch_passes(subject: Subject) -> Iterator[Drafts]:
     """Record what each pass of the whole subject reads within the block."""
     drafts, layers = Drafts(), subject.config.num_hidden_layers
-    name = "decoder_input_ids" if subject.is_encoder_decoder else "input_ids"
+    name = subject.bound[Role.IDS]
 
     def keep(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         ids = kwargs.get(name, args[0] if args else None)
@@ -189,7 +190,7 @@ def draft(
         options |= {"assistant_early_exit": 1, "prompt_lookup_num_tokens": None}
     early = drafter == "early exit"
     with watch_passes(subject) as drafts, blocks.layers_kept(subject) if early else nullcontext():
-        generated = generation.scores(subject, ids, "assisted", use_cache=True, **options)
+        generated = generation.scores(subject, ids, "assisted", cached=True, **options)
     unread = 1 if subject.is_encoder_decoder else ids.shape[1]
     drafts.settle(generated.ids[0], plain.ids[0], unread)
     if not drafts.both:
@@ -205,7 +206,7 @@ def on_cache(subject: Subject, ids: Tensor, cache: Any, **more: Any) -> Generate
     options = {"assistant_model": assistant(subject), "prompt_lookup_num_tokens": None, **more}
     with watch_passes(subject) as drafts:
         generated = generation.scores(
-            subject, ids, "assisted", use_cache=True, past_key_values=cache, **options
+            subject, ids, "assisted", cached=True, cache=cache, **options
         )
     if not any(each.shape[1] > 1 for each in drafts.passes[1:]):
         raise Unsettled("nothing was drafted: each pass after the first one read one token")

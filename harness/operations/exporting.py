@@ -12,6 +12,7 @@ from assay.harness.checking.comparing import Unsettled
 from assay.harness.models import encoders
 from assay.harness.models.lengths import LONG
 from assay.harness.models.memo import memo
+from assay.harness.models.roles import Role
 from assay.harness.models.rows import Rows
 from assay.harness.models.shortage import contained, pass_on, shortage
 from assay.harness.models.subject import Subject
@@ -46,7 +47,7 @@ class _Traced(nn.Module):
         options: dict[str, Any] = {}
         if encoded is not None:
             output = encoders.fixed(self.subject, ROWS)
-            options["encoder_outputs"] = type(output)(last_hidden_state=encoded)
+            options[Role.ENCODED] = type(output)(last_hidden_state=encoded)
         rows = self.subject.rows(ids, mask=mask, positions=positions, states=False, **options)
         return {name: tensor for name, tensor in rows.tensors.items() if name != "router gap"}
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList
 
 from assay.harness.checking.reference import Reference, run_elsewhere
-from assay.harness.models import accelerators, capabilities, encoders, float64, rotations
+from assay.harness.models import accelerators, capabilities, encoders, float64, roles, rotations
 from assay.harness.models.capabilities import Missing
 from assay.harness.models.rows import Rows
 from assay.harness.models.shortage import contained, pass_on
@@ -142,7 +142,7 @@ class _Forced(LogitsProcessor):
         self.ids = ids
         self.step = 0
 
-    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+    def __call__(self, ids: Tensor, scores: Tensor) -> Tensor:
         """Scores [batch, V], finite only for the step's token."""
         token = self.ids[:, self.step : self.step + 1]
         self.step += 1
@@ -190,7 +190,9 @@ def _generate(
         with library_settings(model), contained(), refused:
             return model.generate(
                 ids,
-                attention_mask=torch.ones_like(ids) if mask is None else mask,
+                **roles.for_generate(
+                    subject.bound, mask=torch.ones_like(ids) if mask is None else mask
+                ),
                 max_new_tokens=tokens,
                 min_new_tokens=tokens if fewest is None else fewest,
                 return_dict_in_generate=True,
@@ -205,7 +207,11 @@ def _forced(subject: Subject, prompt: Tensor, ids: Tensor) -> Any:
     For a model in float64 `generate` finally rounds the scores to float32, an error far below any
     bound.  Raises `Missing` where the model does not generate in float64.
     """
-    options: dict[str, Any] = {"use_cache": False, "do_sample": False, "output_logits": True}
+    options: dict[str, Any] = {
+        **roles.for_generate(subject.bound, keep=False),
+        "do_sample": False,
+        "output_logits": True,
+    }
 
     def generate() -> Any:
         forced = LogitsProcessorList([_Forced(ids)])
@@ -270,8 +276,9 @@ def scores(
     subject: Subject,
     ids: Tensor,
     mode: str,
-    use_cache: bool,
+    cached: bool,
     mask: Tensor | None = None,
+    cache: Any = None,
     **options: Any,
 ) -> Generated:
     """Continue ``ids`` [batch, n] by `NEW_TOKENS` tokens; ``mask`` [batch, n] hides padding.
@@ -280,10 +287,13 @@ def scores(
     they must equal.  ``options`` go to transformers' ``generate``.  Raises `Missing` where the
     model rejects the mode.
     """
-    if mode in CACHING and not use_cache:
+    if mode in CACHING and not cached:
         mode = "greedy"
     returned = {"output_logits": True, "output_scores": True}
-    options = {"use_cache": use_cache, **returned, **MODES[mode], **options}
+    options = {**returned, **MODES[mode], **options}
+    options |= roles.for_generate(
+        subject.bound, keep=cached, cache=(subject.cache_argument, cache)
+    )
     try:
         with refusals(mode), refusals(mode, "prefill chunking without a cache"):
             output = _generate(subject, ids, mask=mask, **options)
@@ -294,13 +304,14 @@ def scores(
         raise
     logits = torch.stack(output.logits, dim=1)
     new = output.sequences[:, -logits.shape[1] :]
-    chosen_by, cache = torch.stack(output.scores, dim=1), output.get("past_key_values")
+    chosen_by = torch.stack(output.scores, dim=1)
+    cache = roles.returned_cache(output, subject.cache_argument)
     return Generated(ids, new, Rows({"logits": logits}), chosen_by, cache)
 
 
 def continued(subject: Subject, ids: Tensor, cache: Any = None) -> Generated:
     """Continue ``ids`` [batch, n], of which ``cache`` holds the first ones, greedily."""
-    return scores(subject, ids, "greedy", use_cache=True, past_key_values=cache)
+    return scores(subject, ids, "greedy", cached=True, cache=cache)
 
 
 def _takes_back(subject: Subject, ids: Tensor) -> bool:
@@ -374,12 +385,12 @@ class _Watch(LogitsProcessor):
     def __init__(self) -> None:
         self.ids: list[Tensor] = []
 
-    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        self.ids.append(input_ids.clone())
+    def __call__(self, ids: Tensor, scores: Tensor) -> Tensor:
+        self.ids.append(ids.clone())
         return scores
 
 
-def beams(subject: Subject, ids: Tensor, use_cache: bool) -> Beams:
+def beams(subject: Subject, ids: Tensor, cached: bool) -> Beams:
     """`BEAMS` beams for each prompt of ``ids`` [batch, n].
 
     Raises `Missing` where the model rejects them.
@@ -389,7 +400,7 @@ def beams(subject: Subject, ids: Tensor, use_cache: bool) -> Beams:
         output = _generate(
             subject,
             ids,
-            use_cache=use_cache,
+            **roles.for_generate(subject.bound, keep=cached),
             do_sample=False,
             num_beams=BEAMS,
             output_logits=True,

@@ -119,7 +119,7 @@ def rows(rank: Rank, plan: str, ids: Tensor, zeroed: bool) -> Rows:
 def greedy(rank: Rank, plan: str, ids: Tensor, zeroed: bool) -> Generated:
     """``ids`` [batch, n] continued greedily on a cache."""
     with _control(rank, plan, zeroed) as subject:
-        return replace(generation.scores(subject, ids, "greedy", use_cache=True), cache=None)
+        return replace(generation.scores(subject, ids, "greedy", cached=True), cache=None)
 
 
 def gradients(

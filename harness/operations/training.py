@@ -15,6 +15,7 @@ from assay.harness.checking.check import Check
 from assay.harness.checking.comparing import BY_ROUNDING, Unsettled
 from assay.harness.checking.reference import MACHINES
 from assay.harness.models import precision, routing
+from assay.harness.models.roles import Role
 from assay.harness.models.rounding import Rounding
 from assay.harness.models.subject import Subject
 from assay.harness.models.tolerances import ROUTER_GAP, TOLERANCES
@@ -248,8 +249,8 @@ def own_loss(over: int | None = None) -> Loss:
     """
 
     def loss(subject: Subject, sample: Sample) -> tuple[Tensor, int]:
-        options: dict[str, Any] = {} if over is None else {"num_items_in_batch": over}
-        options |= {"labels": losses.as_argument(subject, sample.labels), **sample.arguments}
+        options: dict[str, Any] = {} if over is None else {Role.LABEL_COUNT: over}
+        options |= {Role.LABELS: losses.as_argument(subject, sample.labels), **sample.arguments}
         output: Any = subject(sample.ids, states=False, **options)
         return output.loss, over or sample.counted
 

@@ -19,6 +19,7 @@ from assay.harness.models.capabilities.probing import (
 )
 from assay.harness.models.capabilities.registry import capability, needs, probe
 from assay.harness.models.positions import counted_besides, first_position, follow_padding
+from assay.harness.models.roles import Role
 from assay.harness.models.shortage import pass_on
 from assay.harness.models.subject import Subject
 from assay.harness.results.errors import REFUSALS, Missing, brief
@@ -33,8 +34,8 @@ def _inputs_embeds(subject: Subject) -> None:
     try:
         attempt(subject, "embeddings in place of ids", embeddings=embeddings)
     except Missing as refused:
-        name = "decoder_inputs_embeds" if subject.is_encoder_decoder else "inputs_embeds"
-        if not subject.accepts(name):  # ``**kwargs`` may have swallowed it
+        if not subject.takes(Role.EMBEDDINGS):  # ``**kwargs`` may have swallowed it
+            name = subject.bound[Role.EMBEDDINGS]
             raise Missing(f"the model's forward has no {name}") from refused
         raise
 
@@ -97,7 +98,7 @@ def _together_and_usual(subject: Subject, ids: Tensor) -> tuple[Tensor, Tensor]:
         together_rows = subject.rows(ids, positions=together, mask=mask)
     except REFUSALS as error:  # a model without such masks may still take positions
         pass_on(error)
-        together_rows = attempt(subject, "position_ids", ids=ids, positions=together)
+        together_rows = attempt(subject, "given positions", ids=ids, positions=together)
     return first_output(together_rows), usual
 
 
@@ -160,9 +161,8 @@ def _packed_positions(subject: Subject) -> None:
 
 @capability("padding")
 def _padding(subject: Subject) -> None:
-    name = "decoder_attention_mask" if subject.is_encoder_decoder else "attention_mask"
-    if not subject.accepts(name):
-        raise Missing(f"the model's forward has no {name}")
+    if not subject.takes(Role.MASK):
+        raise Missing(f"the model's forward has no {subject.bound[Role.MASK]}")
     ids = prompt(subject)
     attempt(subject, "a padding mask", ids=ids, mask=torch.ones_like(ids))
     # Causal models remove padding on the left from their states.

@@ -10,22 +10,21 @@ from typing import Any
 import torch
 from torch import nn
 
-from assay.harness.models import caches
+from assay.harness.models import caches, roles
 from assay.harness.models.capabilities.probing import agree, prompt
 from assay.harness.models.capabilities.registry import capability, needs, probe
+from assay.harness.models.roles import Role
 from assay.harness.models.shortage import pass_on
 from assay.harness.models.subject import Subject
 from assay.harness.results.errors import REFUSALS, Missing, first_line
-
-OWN_PASTS = ("mems", "cache", "past_buckets_states")
-"""Arguments of a few old models for their past, each in another shape."""
 
 
 @capability("cached-generation")
 def _cached_generation(subject: Subject) -> None:
     """Takes a cache in generation, whether or not a pass returns one."""
     if subject.cache_argument is None:
-        own = next((name for name in OWN_PASTS if subject.accepts(name)), None)
+        others = (*roles.OTHER_PASTS, *subject.bound.caches)
+        own = next((name for name in others if name in subject.bound.parameters), None)
         if own is not None:
             raise Missing(f"the model's forward takes its past as {own!r}, of a type of its own")
         raise Missing("the model's forward takes no cache")
@@ -53,9 +52,10 @@ def _wants_the_past_again(subject: Subject) -> bool:
         return False
     try:
         filled = subject(ids[:, :-1], keep=True, states=False).cache
-        arguments = {"input_ids": ids, str(subject.cache_argument): filled, "use_cache": True}
+        values: dict[str, Any] = {Role.IDS: ids, Role.KEEP: True, Role.NAMED_OUTPUT: True}
+        arguments = {**subject.bound.named(values), str(subject.cache_argument): filled}
         with torch.no_grad():
-            output = subject.model(**arguments, return_dict=True)
+            output = subject.model(**arguments)
     except REFUSALS as error:
         pass_on(error)
         return False

@@ -18,6 +18,7 @@ from assay.harness.models import (
     configuration,
     float64,
     meant,
+    roles,
     routing,
     serving,
     sinks,
@@ -27,6 +28,7 @@ from assay.harness.models.capabilities.probing import prompt, visible
 from assay.harness.models.capabilities.registry import capability, needs, probe
 from assay.harness.models.lengths import SHORT
 from assay.harness.models.quantised_weights import is_quantised, packed
+from assay.harness.models.roles import Role
 from assay.harness.models.shortage import pass_on
 from assay.harness.models.subject import Subject
 from assay.harness.models.wrapped import Wrapped
@@ -83,7 +85,7 @@ def _blocks(subject: Subject) -> None:
 def _loss(subject: Subject) -> None:
     """Forward takes labels, and returns a loss of them: one number."""
     needs(subject, "logits")
-    if not subject.accepts("labels"):
+    if not subject.takes(Role.LABELS):
         raise Missing("the model's forward takes no labels")
     ids = prompt(subject)
     loss = subject(ids, states=False, labels=ids).loss
@@ -131,8 +133,8 @@ def _loss_over_batches(subject: Subject) -> None:
 @capability("logits-to-keep")
 def _logits_to_keep(subject: Subject) -> None:
     needs(subject, "logits")
-    if not subject.accepts("logits_to_keep"):
-        raise Missing("the model's forward has no logits_to_keep")
+    if not subject.takes(Role.KEPT_LOGITS):
+        raise Missing(f"the model's forward has no {subject.bound[Role.KEPT_LOGITS]}")
 
 
 @capability("parameter-gradients")
@@ -182,8 +184,8 @@ def _continued_generation(subject: Subject) -> None:
     needs(subject, "cached-generation")
     if subject.is_encoder_decoder:
         raise Missing("the prompt is the encoder's, and the cache the decoder's")
-    if subject.cache_argument != "past_key_values":
-        raise Missing("the model's forward takes no past_key_values")
+    if subject.cache_argument is None or subject.cache_argument in roles.STATE_NAMES:
+        raise Missing("the model's forward takes no cache of keys and values")
     needs(subject, "chunks-beside-cache")
 
 
@@ -222,11 +224,11 @@ def _early_exit(subject: Subject) -> None:
     whole = subject.rows(ids, states=False)
     try:
         with blocks.layers_kept(subject, 1):
-            first = subject.model(ids, use_cache=False).logits
-            if torch.equal(first.to(whole["logits"].device), whole["logits"]):
+            first = subject.rows(ids, states=False)["logits"]
+            if torch.equal(first, whole["logits"]):
                 raise Missing("the model ignores num_hidden_layers and runs all blocks")
             # Drafting counts its cache's tokens: that needs a block that attends.
-            subject.model(ids, use_cache=True).past_key_values.get_seq_length()
+            subject(ids, keep=True, states=False).cache.get_seq_length()
     except REFUSALS as error:
         pass_on(error)
         why = f"the model cannot run its first block alone: {first_line(error)}"

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from assay.harness.models.roles import Role
 from assay.harness.models.subject import Subject
 from assay.harness.operations.choices import check_choice
 from assay.harness.operations.inversion.target import Output, Target, output_embedding, slipped
@@ -68,6 +69,7 @@ def compile_output(
         return
     head = output_embedding(subject)
     options = _model_options(subject, target, n)
+    embeddings, named_output = subject.bound[Role.EMBEDDINGS], subject.bound[Role.NAMED_OUTPUT]
     states: list[Tensor] = []
 
     def after(module: nn.Module, args: tuple[Any, ...], result: Any) -> None:
@@ -78,7 +80,7 @@ def compile_output(
 
     def output(x: Tensor) -> Tensor:
         states.clear()
-        whole = subject.model(inputs_embeds=x, return_dict=True, **options)
+        whole = subject.model(**{embeddings: x, named_output: True}, **options)
         if target.through == "logits":
             states.clear()
             logits: Tensor = whole["logits"]
@@ -106,8 +108,8 @@ def _model_options(subject: Subject, target: Target, n: int) -> dict[str, Any]:
     """The model's arguments besides embeddings."""
     options: dict[str, Any] = {}
     if subject.cache_argument is not None:
-        options["use_cache"] = False
+        options[Role.KEEP] = False
     if target.slip:
         extra = slipped(subject, n)
-        options |= {"position_ids": extra["positions"][None], "attention_mask": extra["mask"]}
-    return options
+        options |= {Role.POSITIONS: extra["positions"][None], Role.MASK: extra["mask"]}
+    return subject.bound.named(options)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from assay.harness.models import blocks, encoders, passes
+from assay.harness.models.roles import Role
 from assay.harness.models.rows import Rows
 from assay.harness.models.subject import Subject
 from assay.harness.models.wrapped import Wrapped
@@ -56,7 +57,7 @@ def rows(subject: Subject, ids: Tensor, states: str) -> Rows:
         torch.manual_seed(0)  # some models hash or sample
         prompt: dict[str, Any] = {}
         if subject.is_encoder_decoder:  # run here, so that its modules are seen too
-            prompt["encoder_outputs"] = encoders.encoded(subject, batch)
+            prompt[Role.ENCODED] = encoders.encoded(subject, batch)
         found = subject.rows(ids.to(subject.device), states=states == RETURNED, **prompt)
     taken = dict(found.tensors)
     for k, state in enumerate(hidden.get("hidden_states", ())):

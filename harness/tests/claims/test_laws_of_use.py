@@ -166,9 +166,9 @@ def test_no_sound_model_is_accused(spec, case):
 def test_a_prompt_is_read_in_chunks():
     subject = toy("llama")
     ids = prompt(subject, 7, batch=1)
-    generation.scores(subject, ids, "greedy", use_cache=True)  # capabilities are probed once
+    generation.scores(subject, ids, "greedy", cached=True)  # capabilities are probed once
     with drafting.watch_passes(subject) as watched:
-        generation.scores(subject, ids, "greedy", use_cache=True, prefill_chunk_size=3)
+        generation.scores(subject, ids, "greedy", cached=True, prefill_chunk_size=3)
     assert [each.shape[1] for each in watched.passes[:3]] == [3, 3, 1]
 
 

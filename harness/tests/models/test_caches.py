@@ -24,7 +24,7 @@ KINDS = {
     "mistral": {"default", "dynamic", "sliding", "static"},
     "t5": {"default", "dynamic", "static"},
     "t5gemma": {"default", "dynamic", "static", "sliding"},
-    "mamba": {"default"},
+    "mamba": {"default", "static"},
 }
 """Caches that a type takes on a machine without an accelerator."""
 
@@ -53,7 +53,9 @@ def test_a_model_is_offered_the_caches_that_it_takes(model_type, kinds):
 @pytest.mark.parametrize(
     ("model_type", "kind", "why"),
     [
-        ("mamba", "dynamic", "takes no cache of keys and values"),
+        ("rwkv", "dynamic", "takes no cache of keys and values"),
+        ("mamba", "dynamic", "asks for LinearAttentionLayer"),
+        ("xlstm", "quantised", "makes a cache of its own type"),
         ("llama", "sliding", "no layer has a sliding window"),
         ("t5", "sliding", "no layer has a sliding window"),
         ("t5", "quantised", "made of two"),
@@ -271,7 +273,7 @@ def test_a_model_with_a_cache_of_its_own_has_no_offloaded_one(monkeypatch):
 @pytest.mark.parametrize(
     ("model_type", "kind", "said"),
     [
-        ("mamba", "dynamic", "^the model takes no cache of keys and values$"),
+        ("rwkv", "dynamic", "^the model takes no cache of keys and values$"),
         ("llama", "sliding", "^no layer has a sliding window$"),
     ],
 )

@@ -48,14 +48,14 @@ def test_an_assistant_s_drafts_are_right_and_wrong_in_every_example(spec):
     subject = toy(spec)
     for n in (1, 2, 5, 11):
         ids = prompt(subject, n, batch=1, seed=n)
-        plain = generation.scores(subject, ids, "greedy", use_cache=False)
+        plain = generation.scores(subject, ids, "greedy", cached=False)
         made = drafting.decode(subject, ids, "assistant", plain)
         assert torch.equal(made.ids, plain.ids)
 
 
 def test_decoding_without_a_draft_is_no_example():
     subject, ids = toy("llama"), prompt(toy("llama"), 1, batch=1)
-    plain = generation.scores(subject, ids, "greedy", use_cache=False)
+    plain = generation.scores(subject, ids, "greedy", cached=False)
     with pytest.raises(Unsettled, match="no draft was right, or none was wrong"):
         drafting.decode(subject, ids, "prompt", plain)
 
@@ -82,7 +82,7 @@ def test_the_first_wrong_draft_of_each_pass_is_kept_with_its_step():
 def test_an_early_exit_leaves_the_model_s_blocks_and_its_passes_are_not_the_model_s():
     subject = toy("llama")
     ids = prompt(subject, 6, batch=1)
-    plain = generation.scores(subject, ids, "greedy", use_cache=False, tokens=12)
+    plain = generation.scores(subject, ids, "greedy", cached=False, tokens=12)
     made, drafts = drafting.draft(subject, ids, "early exit", plain, tokens=12)
     assert subject.config.num_hidden_layers == subject.layers == 2
     assert torch.equal(made.ids, plain.ids)

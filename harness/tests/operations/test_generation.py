@@ -40,7 +40,7 @@ def test_a_difference_in_any_row_of_the_batch_counts():
 @pytest.mark.parametrize("model_type", ["gpt2", "t5"])
 def test_every_step_has_the_scores_that_chose_its_token(model_type, mode):
     subject = toy(model_type)
-    made = generation.scores(subject, prompt(subject, batch=1), mode, use_cache=True)
+    made = generation.scores(subject, prompt(subject, batch=1), mode, cached=True)
     assert made.ids.shape == (1, NEW_TOKENS)
     assert made.rows["logits"].shape == (1, NEW_TOKENS, subject.vocabulary)
     if mode != "sampling":
@@ -53,7 +53,7 @@ def test_every_step_has_the_scores_that_chose_its_token(model_type, mode):
 @pytest.mark.parametrize("model_type", ["llama", "t5", "mamba"])
 def test_the_reference_is_one_pass_over_what_was_generated(model_type):
     subject = toy(model_type)
-    made = generation.scores(subject, prompt(subject, batch=1), "greedy", use_cache=False)
+    made = generation.scores(subject, prompt(subject, batch=1), "greedy", cached=False)
     expected = made.reference(subject)
     assert expected.oracle["logits"].shape == made.rows["logits"].shape
     assert not is_broken(Check(subject), expected, made.rows)
@@ -62,7 +62,7 @@ def test_the_reference_is_one_pass_over_what_was_generated(model_type):
 
 def test_the_reference_of_a_model_that_is_not_causal_is_the_same_tokens_generated_again():
     subject = toy("xlm")  # adds a token to every prompt, and attends both ways
-    made = generation.scores(subject, prompt(subject), "sampling", use_cache=False)
+    made = generation.scores(subject, prompt(subject), "sampling", cached=False)
     expected = made.reference(subject)
     assert not is_broken(Check(subject), expected, made.rows)
     assert is_broken(Check(subject), expected, made.rows.map(lambda t: t.roll(1, dims=1)))
@@ -71,14 +71,14 @@ def test_the_reference_of_a_model_that_is_not_causal_is_the_same_tokens_generate
 
 def test_a_model_that_makes_its_masks_in_float32_has_a_reference():
     subject = toy("xlnet")
-    made = generation.scores(subject, prompt(subject), "greedy", use_cache=False)
+    made = generation.scores(subject, prompt(subject), "greedy", cached=False)
     exact = made.reference(subject).oracle["logits"]
     assert torch.allclose(exact.float(), made.rows["logits"], atol=1e-4)
 
 
 def test_a_model_that_does_not_generate_in_float64_has_no_reference(monkeypatch):
     subject = toy("xlnet")
-    made = generation.scores(subject, prompt(subject), "greedy", use_cache=False)
+    made = generation.scores(subject, prompt(subject), "greedy", cached=False)
 
     def refuse(*arguments, **named):
         raise RuntimeError("expected scalar type Double")
@@ -91,7 +91,7 @@ def test_a_model_that_does_not_generate_in_float64_has_no_reference(monkeypatch)
 def test_a_mode_that_a_model_refuses_is_missing_in_its_words():
     subject = toy("mamba")
     with pytest.raises(Missing, match=r"assisted.* not supported with stateful models"):
-        generation.scores(subject, prompt(subject, batch=1), "assisted", use_cache=True)
+        generation.scores(subject, prompt(subject, batch=1), "assisted", cached=True)
 
 
 def test_drafts_beside_a_least_length_are_missing_where_the_library_refuses_them(monkeypatch):
@@ -103,15 +103,15 @@ def test_drafts_beside_a_least_length_are_missing_where_the_library_refuses_them
 
     monkeypatch.setattr(subject.model, "generate", refuse)
     with pytest.raises(Missing, match=r"assisted: Passing `X` .* is disabled"):
-        generation.scores(subject, prompt(subject, batch=1), "assisted", use_cache=True)
+        generation.scores(subject, prompt(subject, batch=1), "assisted", cached=True)
 
 
 def test_sampling_repeats_and_leaves_the_random_state_as_it_was():
     subject = toy("gpt2")
     before = torch.get_rng_state()
     ids = prompt(subject, batch=1)
-    one, other = (generation.scores(subject, ids, "sampling", use_cache=True) for _ in range(2))
-    greedy = generation.scores(subject, ids, "greedy", use_cache=True)
+    one, other = (generation.scores(subject, ids, "sampling", cached=True) for _ in range(2))
+    greedy = generation.scores(subject, ids, "greedy", cached=True)
     assert torch.equal(one.ids, other.ids)
     assert not torch.equal(one.ids, greedy.ids)
     assert torch.equal(torch.get_rng_state(), before)
@@ -120,7 +120,7 @@ def test_sampling_repeats_and_leaves_the_random_state_as_it_was():
 def test_drafts_are_missing_where_the_model_s_cache_keeps_them():
     subject = toy("minimax")
     with pytest.raises(Missing, match=r"^assisted: the model's cache cannot drop drafted tokens$"):
-        generation.scores(subject, prompt(subject, batch=1), "assisted", use_cache=True)
+        generation.scores(subject, prompt(subject, batch=1), "assisted", cached=True)
 
 
 def test_a_model_that_fails_while_drafts_are_taken_is_no_refusal(monkeypatch):
@@ -131,7 +131,7 @@ def test_a_model_that_fails_while_drafts_are_taken_is_no_refusal(monkeypatch):
 
     monkeypatch.setattr(subject.model, "generate", broken)
     with pytest.raises(RuntimeError, match="out of range"):
-        generation.scores(subject, prompt(subject, batch=1), "assisted", use_cache=True)
+        generation.scores(subject, prompt(subject, batch=1), "assisted", cached=True)
 
 
 OWN = {
@@ -162,7 +162,7 @@ def test_settings_that_a_model_comes_with_change_nothing(name, mode):
     ids = prompt(subject, batch=1)
     for use_cache in (True, False):
         made, usual = (
-            generation.scores(each, ids, mode, use_cache=use_cache)
+            generation.scores(each, ids, mode, cached=use_cache)
             for each in (subject, toy("llama"))
         )
         assert torch.equal(made.ids, usual.ids)
@@ -193,7 +193,7 @@ def test_a_decoder_begins_with_what_the_library_begins_with_and_never_with_paddi
 @pytest.mark.parametrize(("model_type", "tells"), [("mixtral", True), ("llama", False)])
 def test_the_reference_tells_how_clearly_experts_are_chosen(model_type, tells):
     subject = toy(model_type)
-    made = generation.scores(subject, prompt(subject, batch=2), "greedy", use_cache=True)
+    made = generation.scores(subject, prompt(subject, batch=2), "greedy", cached=True)
     exact = made.reference(subject).oracle
     assert ("router gap" in exact.tensors) is tells
     if tells:
@@ -207,12 +207,12 @@ def test_the_reference_tells_how_clearly_experts_are_chosen(model_type, tells):
 def test_every_step_of_a_search_has_its_beams_and_their_scores(model_type):
     subject = toy(model_type)
     ids = prompt(subject, 5, batch=2)
-    search = generation.beams(subject, ids, use_cache=True)
+    search = generation.beams(subject, ids, cached=True)
     beams, first = 2 * BEAMS, 1 if subject.is_encoder_decoder else 5
     assert [each.shape for each in search.ids] == [(beams, first + i) for i in range(NEW_TOKENS)]
     assert search.rows["logits"].shape == (beams, NEW_TOKENS, subject.vocabulary)
     assert torch.equal(search.prompt[::BEAMS], ids)
-    expected = search.reference(subject, generation.beams(subject, ids, use_cache=False))
+    expected = search.reference(subject, generation.beams(subject, ids, cached=False))
     assert not is_broken(Check(subject), expected, search.rows)
     assert is_broken(Check(subject), expected, search.rows.map(lambda t: t.roll(1, dims=0)))
 
@@ -315,14 +315,14 @@ def test_logits_that_are_all_zero_have_no_gap():
         torch.zeros_like(subject.model.lm_head.weight), requires_grad=False
     )
     ids = prompt(subject, batch=1)
-    made, other = (generation.scores(subject, ids, "greedy", use_cache=c) for c in (True, False))
+    made, other = (generation.scores(subject, ids, "greedy", cached=c) for c in (True, False))
     assert made.gap(other) == 0.0
 
 
 def test_a_context_without_room_for_what_is_generated_is_named():
     subject = load_tiny_context(4)
     with pytest.raises(Missing, match="a context of 4 tokens has no room for 6 after 3"):
-        generation.scores(subject, prompt(subject, n=3, batch=1), "greedy", use_cache=True)
+        generation.scores(subject, prompt(subject, n=3, batch=1), "greedy", cached=True)
 
 
 def load_tiny_context(tokens):
