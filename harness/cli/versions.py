@@ -33,7 +33,7 @@ from assay.harness.runners.runner import FAILED, Outcome, Settings, Start
 
 VERSIONS = (
     *("4.48", "4.51", "4.53", "4.57"),
-    *("5.0", "5.5", "5.8", "5.12", "5.15", "5.18", "5.23"),
+    *("5.0", "5.5", "5.8", "5.12", "5.15", "5.18", "5.23", "5.24"),
 )
 """The default versions; of each the latest release."""
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import transformers
+from packaging import version
 from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.models.auto import modeling_auto
@@ -25,11 +26,26 @@ if TYPE_CHECKING:
 else:  # the name since 5.0, which keeps the old one as well
     PreTrainedConfig = getattr(transformers, "PreTrainedConfig", transformers.PretrainedConfig)
 
+NEWEST_TESTED = "5.24"
+"""The newest minor version of transformers whose capabilities are recorded."""
+
 DTYPE_ARGUMENT = "dtype" if hasattr(PreTrainedConfig(), "dtype") else "torch_dtype"
 """The dtype argument of `from_pretrained` and `from_config`: ``dtype`` since 4.56."""
 
 KEYS_AND_VALUES = frozenset({"DynamicLayer", "DynamicSlidingWindowLayer"})
 """Layers of a dynamic cache with keys and values, and no recurrent state."""
+
+
+def untested() -> str:
+    """A line where the installed transformers is newer than `NEWEST_TESTED`, else empty."""
+    newest = version.parse(NEWEST_TESTED).release
+    if version.parse(transformers.__version__).release[:2] <= newest:
+        return ""
+    return (
+        f"transformers {transformers.__version__} is newer than {NEWEST_TESTED}, the newest that "
+        "Assay was tested with; `assay families --record FILE` records what its types can do "
+        "(docs/new-release.md)"
+    )
 
 
 def configured_dtype(config: Any) -> torch.dtype | None:

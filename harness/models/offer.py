@@ -1,14 +1,24 @@
-"""The recorded capabilities of a type of model."""
+"""The capabilities that a model is expected to have: by its type's record, or by its class."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Basis(StrEnum):
+    """What says which capabilities a model has."""
+
+    RECORD = "record"  # of the installed version of transformers
+    EARLIER = "earlier version"
+    LATER = "later version"
+    CLASS = "class"
+
 
 INDIVIDUAL = frozenset(
     {
         *("weights-in-memory", "tokenizer", "trained", "usual-weights"),
         *("tied-head", "full-rank-embedding"),
-        *("logits", "embeddings-argument", "saving"),  # lacking in models of other classes only
         *("scaled-rotation", "switched-rotation", "two-rotations", "rotation-made-again"),
         *("fast-tokenizer", "tokenizer-file", "stated-tokens", "padding-token", "lossless-tokens"),
         *("chat-template", "continued-messages", "sanitised-chats"),
@@ -24,7 +34,15 @@ so only the law about it does.
 
 OF_TYPE = frozenset(
     {
-        *("generation", "lm-head", "encoder", "embedding-table", "inputs-embeds", "padding"),
+        *(
+            "generation",
+            "lm-head",
+            "logits",
+            "encoder",
+            "embedding-table",
+            "inputs-embeds",
+            "padding",
+        ),
         *("cached-generation", "cache", "chunks-beside-cache"),
         *("loss", "logits-to-keep", "gradient-checkpointing"),
         *("position-ids", "mask-4d", "kv-cache", "mask-beside-cache"),
@@ -43,10 +61,11 @@ OF_LAYERS = frozenset({"position-ids", "mask-4d", "kv-cache", "mask-beside-cache
 
 @dataclass(frozen=True)
 class Offer:
-    """The record of a type: ``names`` of capabilities in a ``version`` of transformers.
+    """What a model is expected to have: ``names`` of capabilities.
 
-    ``type`` is ``KIND:MODEL_TYPE``; ``configured`` says that the model has a configuration of its
-    own, which may then lack the capabilities ``free``.
+    By the record of its ``type``, ``KIND:MODEL_TYPE``, in a ``version`` of transformers; or by its
+    ``basis`` alone, where ``type`` is a class.  ``configured`` says that the model has a
+    configuration of its own, which may then lack the capabilities ``free``.
     """
 
     type: str
@@ -54,10 +73,13 @@ class Offer:
     names: frozenset[str]
     configured: bool = False
     free: frozenset[str] = frozenset()
+    basis: Basis = Basis.RECORD
 
     @property
     def demanded(self) -> frozenset[str]:
         """The capabilities that a model must have."""
+        if self.basis is Basis.CLASS:
+            return self.names
         if not self.configured:
             return self.names - INDIVIDUAL - {SERVED}
         layers = OF_LAYERS if "recurrence" in self.names else frozenset()

@@ -103,7 +103,7 @@ class Bound:
     ``names`` by role; ``parameters`` are all that the pass names; ``open`` says whether it takes
     others (``**kwargs``); ``caches`` are the names that may be the cache, the likeliest first;
     ``certain`` says that the first of them is known to be.  ``decodes`` says whether there is an
-    encoder as well, and the arguments are the decoder's.
+    encoder as well, and the arguments are the decoder's.  Of the ``unknown`` no role is known.
     """
 
     names: Mapping[Role, str]
@@ -112,6 +112,12 @@ class Bound:
     decodes: bool = False
     caches: tuple[str, ...] = ()
     certain: bool = True
+    unknown: tuple[str, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        """Whether the pass takes nothing but arguments whose roles are known."""
+        return not self.open and not self.unknown
 
     def __contains__(self, role: str) -> bool:
         return role in self.names
@@ -168,7 +174,9 @@ def bind(forward: Callable[..., Any], classes: Iterator[type] | tuple[type, ...]
     caches, certain = _caches(parameters, renamed)
     if certain and caches:
         names[Role.CACHE] = caches[0]
-    return Bound(names, frozenset(parameters), several, decoding, caches, certain)
+    bound = {*taken, *names.values()}
+    left = tuple(name for name in parameters if name not in bound)
+    return Bound(names, frozenset(parameters), several, decoding, caches, certain, left)
 
 
 def _caches(

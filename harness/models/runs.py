@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 import torch
 
 from assay import harness
-from assay.harness.models import accelerators, capabilities, meant, placement
+from assay.harness.models import accelerators, capabilities, compat, meant, placement
 from assay.harness.models.capabilities import recorded
 from assay.harness.models.clock import Braked, ForwardClock
 from assay.harness.models.devices import AUTO, dtype_name
@@ -89,7 +89,7 @@ def describe_run(options: Options, profile: str, seed: int) -> RunRecord:
         platform=platform.platform(),
         threads=torch.get_num_threads(),
     )
-    run.tell(attends=options.attends, bitwise=options.bitwise)
+    run.tell(attends=options.attends, bitwise=options.bitwise, untested=compat.untested())
     return run
 
 
@@ -140,4 +140,5 @@ def _recorded(subject: Subject) -> Recorded:
     offer = subject.offer
     if isinstance(offer, str):
         return Recorded(why=offer)
-    return Recorded(offer.type, offer.version, lacks=recorded.lacking(subject))
+    lacks = recorded.lacking(subject)
+    return Recorded(offer.type, offer.version, lacks=lacks, basis=offer.basis.value)

@@ -151,6 +151,7 @@ class Display:
             recorder.results,
             recorder.judgements,
             explain=self.recorder.request.explain,
+            missing=max(0, recorder.total - len(recorder.results)),
         )
         file.flush()
         return buffer.getvalue().decode(file.encoding)

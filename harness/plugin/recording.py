@@ -14,7 +14,7 @@ from assay.harness.models.devices import AUTO
 from assay.harness.plugin import options, selection, toy
 from assay.harness.plugin.request import DEFAULT, RunRequest, dtypes
 from assay.harness.plugin.settling import RESUMED, Recorded, Settled, claim_of, expected_of_models
-from assay.harness.report import html, summary
+from assay.harness.report import html, summary, words
 from assay.harness.results import expectation_files, expectations, outputs, records, schema
 from assay.harness.results.errors import BadInput
 from assay.harness.results.evidence import Evidence, resume_key
@@ -94,6 +94,7 @@ class Recorder:
             self.claims.update(dict.fromkeys(claims))
             self._settle_dtype()
             self.notes += beyond_rounding(dtypes(self.config))
+            self.notes += filter(None, [self.run.untested])
             with options.usage_errors():
                 expected_of_models(self.config)
             self._open()
@@ -220,6 +221,8 @@ class Recorder:
             self.problems += self._stale()
             if self.problems and exitstatus == pytest.ExitCode.OK:
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED
+            elif exitstatus == pytest.ExitCode.OK and words.none_examined(self.results):
+                session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED
             self.run.exit = int(session.exitstatus)
         written = [self._try(write) for write in self._files(early)]
         if not all(written):
@@ -278,7 +281,9 @@ class Recorder:
         for name, subject in self.run.subjects.items():
             recorded = subject.recorded or records.Recorded()
             dtype = self.run.dtype_of(name)
-            wrong += expectations.unexpected_lacks(expected, name, recorded, dtype)
+            lacks = expectations.Lacks(expected, name, recorded, dtype, self.results)
+            wrong += lacks.unexpected
+            self.notes += lacks.of_earlier_versions
             if subject.parameters and recorded.why:
                 unjudged.setdefault(recorded.why, []).append(name)
         for why, names in unjudged.items():

@@ -69,7 +69,7 @@ def page_values(
     broken = [row for row in ordered if row.counterexample is not None]
     chosen = broken[: int(share * MOST_COUNTEREXAMPLES)]
     return {
-        "headline": texts.visible(words.headline(ordered)),
+        "headline": texts.visible(words.headline(ordered, run)),
         "asides": [
             texts.visible(line)
             for line in (*words.asides(run, ordered), significance.summary(ordered))

@@ -26,11 +26,13 @@ def print_table(
     results: Sequence[Result],
     judgements: Judgements | None = None,
     explain: bool = False,
+    missing: int = 0,
 ) -> None:
     """Print the run: a header, tables of laws and findings per subject, every counterexample.
 
     ``judgements`` is keyed by (claim name, subject).  Claims that do not apply are one line per
-    subject unless ``explain`` is true; then claims show their controls too.
+    subject unless ``explain`` is true; then claims show their controls too.  ``missing`` claims of
+    a run that was stopped have no verdict.
     """
     glyphs = Glyphs(console)
     _print(console, glyphs, _header(run, results), style="bold")
@@ -38,7 +40,8 @@ def print_table(
     for subject, rows in groups.items():
         _print_subject(console, glyphs, run, subject, rows, judgements or {}, explain)
     console.print()
-    sentences = " ".join(filter(None, (words.headline(results), words.of_findings(results))))
+    first = words.headline(results, run, missing)
+    sentences = " ".join(filter(None, (first, words.of_findings(results))))
     _print(console, glyphs, sentences, style="bold")
     if chance := significance.summary(results):
         _print(console, glyphs, chance)

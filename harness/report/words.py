@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from assay.harness.report.texts import counted, large, plain
+from assay.harness.report.texts import clipped, counted, large, plain
 from assay.harness.results.records import Counterexample, RunRecord, SubjectRecord
 from assay.harness.results.verdicts import Kind, Result, Verdict
 
@@ -48,6 +48,9 @@ MEANINGS = (
     ),
 )
 """What the verdicts mean, in five lines."""
+
+LONGEST_REASON = 120
+"""Characters of the reason why claims were not examined."""
 
 MOST_IDS = 12
 """The most ids of refuted findings in one sentence."""
@@ -90,33 +93,69 @@ def by_kind(results: Iterable[Result]) -> tuple[list[Result], list[Result]]:
     return kinds[Kind.LAW], kinds[Kind.FINDING]
 
 
-def headline(results: Sequence[Result]) -> str:
-    """One sentence on how many laws hold, on which subject; without laws, on findings."""
+def none_examined(results: Sequence[Result]) -> bool:
+    """Whether there are results, and none of the claims applies."""
+    return bool(results) and all(r.verdict is Verdict.NOT_APPLICABLE for r in results)
+
+
+def headline(results: Sequence[Result], run: RunRecord | None = None, missing: int = 0) -> str:
+    """One sentence on how many laws hold, on which subject; without laws, on findings.
+
+    And what was not examined: claims about capabilities that a subject is expected to have and
+    lacks (``run`` says which), or that cannot be checked here.  ``missing`` claims of a run that
+    was stopped have no verdict.
+    """
     laws, findings = by_kind(results)
+    stopped = f"Stopped: {counted(missing, 'claim')} without a verdict. " if missing else ""
     if not results:
-        return "No claim was checked."
+        return f"{stopped}No claim was checked."
     subjects = list(dict.fromkeys(result.subject for result in results))
     where = subjects[0] if len(subjects) == 1 else f"{len(subjects)} subjects"
     kind, verb = (Kind.LAW, "hold") if laws else (Kind.FINDING, "are upheld")
     counts = tally(laws or findings)
     total = sum(counts.values()) - counts[Verdict.NOT_APPLICABLE]
     upheld = counts[Verdict.UPHELD]
+    if unexamined := _unexamined(laws or findings, run):
+        unexamined = f"; not examined: {unexamined}"
     if total == 0:
-        return f"No {kind} applies to {where}."
+        return f"{stopped}No {kind} {'was examined' if unexamined else 'applies'} " + (
+            f"on {where}{unexamined}." if unexamined else f"to {where}."
+        )
     noun = f"{kind}s that apply" if len(subjects) == 1 else f"checks of {kind}s"
     one = {"hold": "holds", "are upheld": "is upheld"}[verb]
     broken = "broken" if laws else "refuted"
-    if total == 1 and len(subjects) == 1:
+    if unexamined:
+        noun = f"examined {noun.removesuffix(' that apply')}"
+    elif total == 1 and len(subjects) == 1:
         fate = one if upheld else f"is {broken}" if counts[Verdict.REFUTED] else "is not decided"
-        return f"The one {kind} that applies to {where} {fate}."
-    if upheld == total:
-        return f"All {total} {noun} {verb} on {where}."
+        return f"{stopped}The one {kind} that applies to {where} {fate}."
+    elif upheld == total:
+        return f"{stopped}All {total} {noun} {verb} on {where}."
     rest = [
         _is_are(counts[Verdict.REFUTED], broken),
         _is_are(counts[Verdict.INCONCLUSIVE], "not decided"),
     ]
     failures = " and ".join(filter(None, rest))
-    return f"{upheld} of {total} {noun} {one if upheld == 1 else verb} on {where}; {failures}."
+    sentence = f"{upheld} of {total} {noun} {one if upheld == 1 else verb} on {where}"
+    return f"{stopped}{sentence}{f'; {failures}' if failures else ''}{unexamined}."
+
+
+def _unexamined(results: Iterable[Result], run: RunRecord | None) -> str:
+    """What was not examined, by capability: ``cache (41 laws: why), adapters (10 laws: why)``."""
+    groups: dict[str, list[Result]] = {}
+    for result in results:
+        subject = None if run is None else run.subjects.get(result.subject)
+        recorded = None if subject is None else subject.recorded
+        lacks = {} if recorded is None else recorded.lacks
+        if why := lacks.get(result.capability):
+            groups.setdefault(why, []).append(result)
+        elif result.unavailable:
+            groups.setdefault(result.reason.partition(": ")[2] or result.reason, []).append(result)
+    parts = (
+        (rows[0].capability, counted(len(rows), rows[0].kind.value), clipped(why, LONGEST_REASON))
+        for why, rows in groups.items()
+    )
+    return ", ".join(f"{capability} ({count}: {why})" for capability, count, why in parts)
 
 
 def _is_are(amount: int, what: str) -> str:

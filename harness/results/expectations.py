@@ -15,7 +15,7 @@ and do not demand it: rounding may hide a failure there, and other kernels may n
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -34,6 +34,10 @@ PROCESSOR = "cpu"
 def named(where: str, key: Key) -> str:
     """The location of an entry, and the name of the claim in it, if it has one."""
     return where if key[1] is None else f"{where}: {key[1]}"
+
+
+RECORD, EARLIER, LATER = "record", "earlier version", "later version"
+"""Values of `Recorded.basis`."""
 
 
 @dataclass(frozen=True)
@@ -180,35 +184,70 @@ def judge(result: Result, expected: Expected | None) -> Judgement:
     return Judgement("unexpected", f"{what}, but {entry}, which no longer matches{reason}")
 
 
-def unexpected_lacks(
-    every: Mapping[str, Expectations],
-    subject: str,
-    recorded: Recorded,
-    dtype: str,
-) -> list[str]:
-    """The unexpected capabilities and lacks of ``subject``, a line each.
+@dataclass(frozen=True)
+class Lacks:
+    """The expected capabilities that a model lacks, in lines.
 
-    ``recorded`` is that part of its description (`harness.models.runs.describe_subject`).  A
-    capability in the record of its type may be lacking only where an expectation says so, and must
-    be lacking where the model's own file says so.
+    ``every`` are the expectations by model; ``recorded`` is that part of the description of
+    ``subject`` (`harness.models.runs.describe_subject`); ``results`` are those of its claims.
     """
-    if recorded.type is None:
-        return []
-    lacks = recorded.lacks
-    sound = ModelSpec.recorded(subject).fault is None
-    fitting = [each for each in every.values() if sound and each.fits(subject)]
-    allowed = {name for each in fitting for name in each.lacks}
-    wrong = [_lack(subject, recorded, n, why) for n, why in lacks.items() if n not in allowed]
-    own = [each for each in fitting if each.model == subject and each.dtype == dtype]
-    return wrong + [
-        f"{subject} has `{name}`, and {each.path} expects that it lacks it: remove that entry"
-        for each in own
-        for name in each.lacks
-        if name not in lacks
-    ]
+
+    every: Mapping[str, Expectations]
+    subject: str
+    recorded: Recorded
+    dtype: str
+    results: Sequence[Result] = ()
+
+    @property
+    def unexpected(self) -> list[str]:
+        """A line for each reason why capabilities are lacking, and for each that is there again.
+
+        A capability may be lacking only where an expectation says so, and must be lacking where
+        the model's own file says so.  Not so those that a later version of transformers has.
+        """
+        if self.recorded.type is None or self.recorded.basis == LATER:
+            return []
+        own = [e for e in self._fitting if e.model == self.subject and e.dtype == self.dtype]
+        return self._lines() + [
+            f"{self.subject} has `{name}`, and {each.path} expects that it lacks it: remove that "
+            "entry"
+            for each in own
+            for name in each.lacks
+            if name not in self.recorded.lacks
+        ]
+
+    @property
+    def of_earlier_versions(self) -> list[str]:
+        """A line for each reason why an older transformers lacks what a later version has."""
+        return self._lines() if self.recorded.basis == LATER else []
+
+    @property
+    def _fitting(self) -> list[Expectations]:
+        sound = ModelSpec.recorded(self.subject).fault is None
+        return [each for each in self.every.values() if sound and each.fits(self.subject)]
+
+    def _lines(self) -> list[str]:
+        allowed = {name for each in self._fitting for name in each.lacks}
+        by_reason: dict[str, list[str]] = {}
+        for name, why in self.recorded.lacks.items():
+            if name not in allowed:
+                by_reason.setdefault(why, []).append(name)
+        return [self._line(names, why) for why, names in by_reason.items()]
+
+    def _line(self, names: list[str], why: str) -> str:
+        first, *others = (f"`{name}`" for name in names)
+        what = f"{first} (with it {', '.join(others)})" if others else first
+        whose = {
+            RECORD: f"{self.recorded.type} has in transformers {self.recorded.version}",
+            EARLIER: f"it had in transformers {self.recorded.version}",
+            LATER: f"it has in transformers {self.recorded.version}",
+        }.get(self.recorded.basis, f"a class such as {self.recorded.type} is expected to have")
+        count = sum(_is_about(result, self.subject, names) for result in self.results)
+        laws = f"; {count} {'claims were' if count != 1 else 'claim was'} not examined"
+        return f"{self.subject} lacks {what}, which {whose}: {why}{laws if count else ''}"
 
 
-def _lack(subject: str, recorded: Recorded, name: str, why: str) -> str:
-    """The line about a lacking capability; ``recorded`` as in a subject's description."""
-    whose = f"{recorded.type} has in transformers {recorded.version}"
-    return f"{subject} lacks `{name}`, which {whose}: {why}"
+def _is_about(result: Result, subject: str, names: Sequence[str]) -> bool:
+    """Whether a claim does not apply to ``subject`` for want of one of these capabilities."""
+    absent = result.verdict is Verdict.NOT_APPLICABLE and result.subject == subject
+    return absent and result.capability in names

@@ -11,7 +11,10 @@ from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Self
 
 LATER = frozenset(
-    {"attends", "bitwise", "rounding", "allocation", "selection", "per_subject", "refused"}
+    {
+        *("attends", "bitwise", "rounding", "allocation", "selection", "per_subject", "refused"),
+        "untested",
+    }
 )
 """Fields of a run that not every version writes."""
 
@@ -87,15 +90,17 @@ class Attends(Stored):
 
 @dataclass
 class Recorded(Stored):
-    """The record of a model's type, and the capabilities that the model ``lacks`` of it.
+    """What a model is expected to have, and the capabilities that it ``lacks`` of that.
 
-    ``why`` says why it is not judged, where ``type`` is None.
+    By the record of its ``type``, or by its class (``basis``); ``why`` says why it is not judged,
+    where ``type`` is None.
     """
 
     type: str | None = None
     version: str | None = None
     why: str = ""
     lacks: dict[str, str] = field(default_factory=dict)
+    basis: str = "record"
 
 
 @dataclass
@@ -142,7 +147,8 @@ class RunRecord(Stored):
     """A run: its settings, versions and machine; ``finished`` and ``exit`` are None until its end.
 
     ``dtype`` names those of its models, each once (`dtype_of`).
-    ``refused`` gives the reason for each model that could not be built.
+    ``refused`` gives the reason for each model that could not be built; ``untested`` says that
+    transformers is newer than every version that Assay was tested with.
     """
 
     id: str = ""
@@ -166,6 +172,7 @@ class RunRecord(Stored):
     selection: Selection | None = None
     per_subject: int | None = None
     refused: dict[str, str] = field(default_factory=dict)
+    untested: str = ""
     absent: frozenset[str] = field(default=LATER, compare=False, repr=False, kw_only=True)
 
     PARTS: ClassVar = {"selection": Selection}

@@ -56,8 +56,15 @@ class Recorded(Record):
     why: Annotated[str, says("Why it is not judged; or empty.")]
     lacks: Annotated[
         dict[str, str],
-        says("Capabilities that its type has and it does not, a broken model: how this was seen."),
+        says("Capabilities that it is expected to have and does not: how this was seen."),
     ]
+    basis: (
+        Annotated[
+            Literal["record", "earlier version", "later version", "class"],
+            says("What expects them: its type's record, or its class; older runs do not say."),
+        ]
+        | UnsetType
+    ) = UNSET
 
 
 class Subject(Record):
@@ -153,6 +160,16 @@ class Run(Record):
         Annotated[
             Ways | None,
             says("What --attends says of every model; null: nothing. Older runs do not say."),
+        ]
+        | UnsetType
+    ) = UNSET
+    untested: (
+        Annotated[
+            str,
+            says(
+                "Whether transformers is newer than every version that Assay was tested with: a "
+                "line that says so, or empty; older runs do not say."
+            ),
         ]
         | UnsetType
     ) = UNSET

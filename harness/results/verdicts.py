@@ -134,6 +134,12 @@ class Result:
         return self.verdict is Verdict.INCONCLUSIVE and NOT_REACHED in self.details
 
     @property
+    def capability(self) -> str:
+        """The capability for want of which the claim does not apply; empty where it does."""
+        absent = self.verdict is Verdict.NOT_APPLICABLE
+        return self.reason.partition(":")[0] if absent else ""
+
+    @property
     def unavailable(self) -> bool:
         """Whether the claim cannot be checked here, and the model is not the reason."""
         return self.verdict is Verdict.NOT_APPLICABLE and bool(self.details.get(UNAVAILABLE))

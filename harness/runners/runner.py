@@ -36,8 +36,8 @@ UNWANTED = ("PYTHONPATH", "PYTHONHOME", "CI")
 GRACE = 20.0
 """Seconds that an interrupted run has to exit."""
 
-SETTLED = (0, 1)
-"""Exit codes of finished runs."""
+SETTLED = (0, 1, 5)
+"""Exit codes of finished runs: claims as expected, not as expected, or none that applied."""
 
 REJECTED = 4
 """Pytest's exit code for invalid arguments."""
@@ -290,7 +290,7 @@ def outcome_of(evidence: Evidence, run: RunRecord) -> Outcome:
     """The outcome of a finished run in the evidence."""
     results = evidence.results(run.id)
     verdicts = Counter(result.verdict.value for result in results)
-    state, why = (BROKE, "not as expected") if run.exit else (HELD, "")
+    state, why = (BROKE, "not as expected") if run.exit == 1 else (HELD, "")
     return Outcome(state, why, run.exit, verdicts=dict(verdicts), results=results)
 
 

@@ -1,16 +1,17 @@
-"""Compares a model with the recorded capabilities of its type: one that lacks any is broken.
+"""Compares a model with the capabilities that it is expected to have: lacking one is a failure.
 
 A law does not apply to a model without the capability that it needs, so a model that ignores an
-input that its type takes would escape every law about that input.  The capabilities of each type
-in a version of transformers are therefore recorded (`fixtures.families.offers`), and a model that
-lacks one fails the run by the capability's name.
+input that its type takes would escape every law about that input, and so would every model after
+a release of transformers in which Assay no longer finds an argument.  The capabilities of each
+type are therefore recorded by version (`fixtures.families.offers`); a class that nobody recorded
+promises some by itself.  A model that lacks one fails the run by the capability's name.
 """
 
 from __future__ import annotations
 
-from assay.harness.models.capabilities.registry import probe
+from assay.harness.models.capabilities.registry import PROBES, probe
 from assay.harness.models.clock import Braked
-from assay.harness.models.offer import Offer
+from assay.harness.models.offer import OF_TYPE, Offer
 from assay.harness.models.shortage import ENDS, shortage
 from assay.harness.models.subject import Subject
 from assay.harness.results.errors import brief
@@ -20,10 +21,15 @@ CAPABILITY = "capability"
 
 
 def lacking(subject: Subject) -> dict[str, str]:
-    """The capabilities that the subject's type offers and it lacks, each with the reason."""
+    """The expected capabilities that the subject lacks, each with the reason.
+
+    Those of its inputs and its cache come first, then those that need them.
+    """
     if not isinstance(subject.offer, Offer):
         return {}
-    reasons = {name: _lack(subject, name) for name in sorted(subject.offer.demanded)}
+    demanded = [name for name in PROBES if name in subject.offer.demanded]
+    demanded.sort(key=lambda name: name not in OF_TYPE)
+    reasons = {name: _lack(subject, name) for name in demanded}
     return {name: why for name, why in reasons.items() if why is not None}
 
 

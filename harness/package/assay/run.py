@@ -28,7 +28,7 @@ from assay.harness.models.subject import Subject
 from assay.harness.models.wrapping import wrap
 from assay.harness.results.errors import BadInput, brief
 from assay.harness.results.evidence import Evidence
-from assay.harness.results.expectations import judge, unexpected_lacks
+from assay.harness.results.expectations import Lacks, judge
 from assay.harness.results.records import RunRecord
 from assay.harness.results.seeds import read_seed
 from assay.harness.results.verdicts import Result, Verdict
@@ -85,8 +85,17 @@ class Run:
 
     @property
     def exit(self) -> int:
-        """The exit code that pytest would return: 0 where `require` raises nothing, else 1."""
-        return 1 if self.refuted or self.undecided or self.lacking else 0
+        """The exit code that pytest would return: 0 where `require` raises nothing, 5 where no
+        claim applied, else 1.
+        """
+        if self.refuted or self.undecided or self.lacking:
+            return 1
+        return 5 if self.nothing_examined else 0
+
+    @property
+    def nothing_examined(self) -> bool:
+        """Whether no claim applied to the model."""
+        return all(each.verdict is Verdict.NOT_APPLICABLE for each in self.results)
 
     @property
     def lacking(self) -> list[str]:
@@ -100,7 +109,7 @@ class Run:
             line
             for name, recorded in records.items()
             if recorded is not None
-            for line in unexpected_lacks({}, name, recorded, self.run.dtype)
+            for line in Lacks({}, name, recorded, self.run.dtype, self.results).unexpected
         ]
 
     def require(self) -> Run:
@@ -114,6 +123,8 @@ class Run:
             raise Undecided("\n".join(f"{e.id}: {e.name}: {e.reason}" for e in self.undecided))
         if self.lacking:
             raise Lacking("\n".join(self.lacking))
+        if self.nothing_examined:
+            raise Lacking("no claim was examined: none of them applies to the model")
         return self
 
     def save(self, path: str | Path) -> None:

@@ -24,8 +24,9 @@ def subject(request):
 """A model whose forward takes positions and ignores them."""
 
 LACKS = (
-    "tiny:gpt2 lacks `position-ids`, which causal:gpt2 has in transformers "
-    f"{offers.version()}: the model takes position_ids and does not use them"
+    "tiny:gpt2 lacks `position-ids` (with it `one-row-of-positions`, `positions-alone`, "
+    "`packing`), which causal:gpt2 has in "
+    f"transformers {offers.version()}: the model takes position_ids and does not use them"
 )
 
 ALLOWED = """

@@ -6,7 +6,7 @@ import pytest
 
 from assay.harness.results.errors import BadInput
 from assay.harness.results.expectation_files import load, record
-from assay.harness.results.expectations import unexpected_lacks
+from assay.harness.results.expectations import Lacks
 from assay.harness.results.records import Recorded
 
 
@@ -16,7 +16,7 @@ def a_lack(tmp_path, text, **settings):
     recorded = {"type": "causal:gpt2", "version": "5.23", "lacks": {"cache": "it gives none"}}
     recorded |= settings.pop("recorded", {})
     options = {"subject": "tiny:gpt2", "dtype": "float32"} | settings
-    return unexpected_lacks(load(tmp_path), recorded=Recorded.from_json(recorded), **options)
+    return Lacks(load(tmp_path), recorded=Recorded.from_json(recorded), **options).unexpected
 
 
 LACK = 'model = "tiny:gpt2"\n\n[[capability]]\nname = "cache"\nreason = "a defect"\n'
