@@ -4,7 +4,7 @@ Claims: H2
 Types: *
 Met by: whoever sets add_eos_token for training, on a tokenizer whose tokenizer.json adds the
     begin-of-sequence token: the model is trained without that token, and then used with it
-Seen in: transformers 5.23.0
+Seen in: transformers 5.23.0, 5.24.0
 Expected: after add_eos_token = True a text has the same ids, followed by the end-of-sequence token
 Observed: the end-of-sequence token is added, and the begin-of-sequence token is gone
 Cause: tokenization_utils_tokenizers.py, 456: `_add_bos_token` is False unless it is an argument,

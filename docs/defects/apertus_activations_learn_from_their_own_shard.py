@@ -3,7 +3,7 @@
 Claims: G12
 Types: apertus
 Met by: whoever trains Apertus with DistributedConfig(tp_size=2) or more
-Seen in: transformers 5.23.0
+Seen in: transformers 5.23.0, 5.24.0
 Expected: the gradient of one process
 Observed: a gradient of alpha_p that is off by 165 %
 Cause: models/apertus/configuration_apertus.py, 55: the plan divides up_proj along its outputs, so

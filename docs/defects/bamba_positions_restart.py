@@ -3,7 +3,7 @@
 Claims: C2
 Types: bamba
 Met by: custom decoding loops that give no position_ids (generate() gives them)
-Seen in: transformers 5.23.0
+Seen in: transformers 5.23.0, 5.24.0
 Expected: the last token on a cache of the others gives the logits of one pass
 Observed: logits that are off by 0.93; with position_ids=[[5]] by 2e-06
 Cause: models/bamba/modeling_bamba.py, 971: the default positions are `arange(n)`; its relatives
@@ -38,11 +38,13 @@ def change(function, *lines):
 
 def fix():
     """Apply the fix to transformers as it is installed."""
+    arguments = inspect.signature(BambaModel.forward).parameters
+    cache = "cache" if "cache" in arguments else "past_key_values"
     line = "torch.arange(hidden_states.shape[1], device=hidden_states.device).unsqueeze(0)"
-    more = "position_ids = position_ids + past_key_values.get_seq_length()"
+    more = f"position_ids = position_ids + {cache}.get_seq_length()"
     change(
         BambaModel.forward,
-        (line, f"{line}\n        if past_key_values is not None:\n            {more}"),
+        (line, f"{line}\n        if {cache} is not None:\n            {more}"),
     )
 
 
@@ -64,13 +66,14 @@ config = BambaConfig(
     initializer_range=0.3,
 )
 model = BambaForCausalLM(config).eval()
+keyword = "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
 ids = torch.randint(3, 64, (1, 6))
 
 
 def off(**given):
     """How far the last token's logits are from one pass if it comes on a cache."""
-    cache = model(ids[:, :-1], use_cache=True).past_key_values
-    last = model(ids[:, -1:], past_key_values=cache, **given).logits[0, -1]
+    cache = model(ids[:, :-1], use_cache=True)[keyword]
+    last = model(ids[:, -1:], **{keyword: cache}, **given).logits[0, -1]
     return (last - model(ids).logits[0, -1]).abs().max().item()
 
 

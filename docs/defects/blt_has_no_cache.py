@@ -3,7 +3,7 @@
 Claims: C2, C4, C5, C6, C8, A7, G7
 Types: blt
 Met by: everyone who calls generate(), or a forward pass with its defaults
-Seen in: transformers 5.23.0
+Seen in: transformers 5.23.0, 5.24.0
 Expected: generate(), with the configuration's own use_cache=True, gives tokens
 Observed: 'BltConfig' object has no attribute 'num_hidden_layers'
 Cause: `DynamicCache(config=BltConfig)` (models/blt/modeling_blt.py, 1184) asks the whole for a
@@ -42,8 +42,10 @@ def change(function, *lines):
 
 def fix():
     """Apply the fix to transformers as it is installed."""
+    arguments = inspect.signature(BltModel.forward).parameters
+    cache = "cache" if "cache" in arguments else "past_key_values"
     line = "    if use_cache:\n"
-    change(BltModel.forward, (line, f"    use_cache, past_key_values = False, None\n{line}"))
+    change(BltModel.forward, (line, f"    use_cache, {cache} = False, None\n{line}"))
     BltForCausalLM._supports_default_dynamic_cache = classmethod(lambda cls: False)
 
 

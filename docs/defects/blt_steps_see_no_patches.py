@@ -3,7 +3,7 @@
 Claims: none
 Types: blt
 Met by: everyone who calls generate() with a cache, once blt_has_no_cache.py is out of the way
-Seen in: transformers 5.23.0
+Seen in: transformers 5.23.0, 5.24.0
 Expected: the last token on a cache of the others gives the logits of one pass
 Observed: logits that are off by 2.7
 Cause: the cache holds what the local encoder and decoder attend to; all else in `BltModel.forward`
@@ -49,8 +49,10 @@ def fix():
     masks = staticmethod(lambda attention_mask, **others: attention_mask)
     BltForCausalLM.create_masks_for_generate = masks  # of all that was read, not of a step
     line = "    # Extract input embeddings as early as possible\n"
-    kept = """\
-    kept, new = past_key_values, None
+    arguments = inspect.signature(BltModel.forward).parameters
+    cache = "cache" if "cache" in arguments else "past_key_values"
+    kept = f"""\
+    kept, new = {cache}, None
     if kept is not None and input_ids is not None:
         past, new = int(kept.get_seq_length()), input_ids.shape[1]
         if position_ids is None:
@@ -59,7 +61,7 @@ def fix():
         both = [each.expand(shape)[:, None, :, None] for each in (input_ids, position_ids)]
         both = kept.self_attention_cache.update(*both, 0)
         input_ids, position_ids = (each[:, 0, : past + new, 0] for each in both)
-        past_key_values = None
+        {cache} = None
 """
     change(
         BltModel.forward,
@@ -68,7 +70,7 @@ def fix():
             "last_hidden_state=output,",
             "last_hidden_state=output if new is None else output[:, -new:],",
         ),
-        ("past_key_values=past_key_values,\n    )", "past_key_values=kept,\n    )"),
+        (f"{cache}={cache},\n    )", f"{cache}=kept,\n    )"),
     )
 
 
@@ -96,11 +98,12 @@ config = BltConfig(
 if "--fixed" not in sys.argv:
     config.num_hidden_layers = 1  # without which no cache can be made: blt_has_no_cache.py
 model = BltForCausalLM(config).eval()
+keyword = "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
 ids = torch.randint(3, 64, (1, 9))
 with torch.no_grad():
     whole = model(ids, use_cache=False).logits[0, -1]
-    cache = model(ids[:, :-1], use_cache=True).past_key_values
-    step = model(ids[:, -1:], past_key_values=cache).logits[0, -1]
+    cache = model(ids[:, :-1], use_cache=True)[keyword]
+    step = model(ids[:, -1:], **{keyword: cache}).logits[0, -1]
 off = (step - whole).abs().max().item()
 print("expected: the last token on a cache of the others gives the logits of one pass")
 print(f"observed: logits that are off by {off:.2g}")

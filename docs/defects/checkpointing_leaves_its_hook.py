@@ -4,7 +4,7 @@ Claims: none
 Types: llama
 Met by: whoever trains with gradient checkpointing and then evaluates without torch.no_grad(): each
     pass keeps all its activations; each further training adds a hook
-Seen in: transformers 5.23.0
+Seen in: transformers 5.23.0, 5.24.0
 Expected: no hooks on the embedding, and logits without a gradient in a frozen model
 Observed: 3 hooks after enabling and disabling it three times; the logits require a gradient
 Cause: modeling_utils.py: `_activation_checkpointing_enable` calls enable_input_require_grads() for

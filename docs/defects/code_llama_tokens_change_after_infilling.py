@@ -3,7 +3,7 @@
 Claims: H2, H4
 Types: llama
 Met by: a server that infills and completes with one tokenizer
-Seen in: transformers 5.23.0
+Seen in: transformers 5.23.0, 5.24.0
 Expected: " a" is ['▁a'] before and after a call with <FILL_ME>
 Observed: ['▁a'] before it and ['▁', '▁a'] after it
 Cause: models/code_llama/tokenization_code_llama.py, 242: `set_infilling_processor(reset=True)`

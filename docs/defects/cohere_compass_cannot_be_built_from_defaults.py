@@ -4,7 +4,7 @@ Claims: none
 Types: cohere_compass_text
 Met by: whoever builds a CohereCompassTextConfig of their own; checkpoints that list layer_types
     work
-Seen in: transformers 5.23.0
+Seen in: transformers 5.23.0, 5.24.0
 Expected: default layer types (three sliding, one full) and a model
 Observed: layer types ['full_attention'], then KeyError: 'full_attention'
 Cause: models/cohere_compass/configuration_cohere_compass.py: `__post_init__` sets `layer_types` to

@@ -3,7 +3,7 @@
 Claims: none
 Types: dbrx
 Met by: whoever builds a DbrxConfig of their own; checkpoints that set both fields work
-Seen in: transformers 5.23.0
+Seen in: transformers 5.23.0, 5.24.0
 Expected: a model of default attention can be built and run
 Observed: 'DbrxAttentionConfig' object has no attribute 'rope_theta'; with a rope_theta:
     torch.clamp: At least one of 'min' or 'max' must not be None; with a clip_qkv too: works

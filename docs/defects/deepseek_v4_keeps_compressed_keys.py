@@ -3,7 +3,7 @@
 Claims: C2
 Types: deepseek_v4
 Met by: own loops of speculative decoding, search or sampling (generate() refuses assistants)
-Seen in: transformers 5.23.0
+Seen in: transformers 5.23.0, 5.24.0
 Expected: a cropped cache has forgotten what was cropped, and one row goes on alone
 Observed: is_croppable is True, logits off by 2.6; RuntimeError: Sizes of tensors must match
     except in dimension 1. Expected size 2 but got size 1 for tensor number 1 in the list.
@@ -21,6 +21,7 @@ Upstream: PR #48721 (closed, not merged) had DeepSeek V4.1's layers say `is_crop
     refuse; V4 not found by searching for "DeepseekV4 cache crop compressor batch_select_indices"
 """
 
+import inspect
 import sys
 
 import torch
@@ -61,22 +62,23 @@ config = DeepseekV4Config(
     **dict(n_routed_experts=2, num_experts_per_tok=1, initializer_range=0.2),
 )
 model = DeepseekV4ForCausalLM(config).eval()
+keyword = "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
 ids, drafts = torch.randint(3, 64, (2, 12)), torch.randint(3, 64, (2, 5))
 with torch.no_grad():
     cache = DynamicCache(config=config)
     cache.activate_past_recording()
-    model(ids[:, :-1], past_key_values=cache)
+    model(ids[:, :-1], **{keyword: cache})
     can = cache.is_croppable
     if can:
-        model(drafts, past_key_values=cache)
+        model(drafts, **{keyword: cache})
         cache.crop(-5)
-    last = model(ids[:, -1:], past_key_values=cache).logits[:, -1]
+    last = model(ids[:, -1:], **{keyword: cache}).logits[:, -1]
     off = (last - model(ids, use_cache=False).logits[:, -1]).abs().max().item()
-    cache = model(ids[:, :-1], use_cache=True).past_key_values
+    cache = model(ids[:, :-1], use_cache=True)[keyword]
     cache.batch_select_indices(torch.tensor([1]))
     told = "works"
     try:
-        model(ids[1:, -1:], past_key_values=cache)
+        model(ids[1:, -1:], **{keyword: cache})
     except RuntimeError as error:
         told = f"RuntimeError: {str(error).splitlines()[0]}"
 print("expected: a cropped cache has forgotten what was cropped, and one row goes on alone")

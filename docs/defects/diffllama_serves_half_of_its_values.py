@@ -4,13 +4,16 @@ Claims: G5
 Types: diffllama
 Met by: whoever serves DiffLlama by generate_batch
 Seen in: transformers 5.23.0
+Fixed in: transformers 5.24.0
 Expected: the log probabilities of a request's tokens are those of the same tokens in one pass
 Observed: they differ by up to 5.6
 Cause: models/diffllama/modeling_diffllama.py, 274 and 283: each layer calls the attention function
     twice, with one half of the values and with the other. A paged one writes its values into the
     server's cache in each call, and the second call overwrites what the first has written.
 Fix: models/diffllama/modeling_diffllama.py, 263: a server's cache is updated once, with all
-    values, and the two halves are attended to by the same function without pages
+    values, and the two halves are attended to by the same function without pages. In 5.24.0 the
+    model updates a server's cache itself, before it divides the values (line 264). By its source,
+    the defect stays where flash attention writes to the cache (`block_table`, on a GPU; not run)
 Upstream: not found in transformers by searching for "diffllama continuous batching paged"
 """
 

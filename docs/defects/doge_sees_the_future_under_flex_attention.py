@@ -3,7 +3,7 @@
 Claims: C8
 Types: doge
 Met by: attn_implementation="flex_attention"
-Seen in: transformers 5.23.0
+Seen in: transformers 5.23.0, 5.24.0
 Expected: logits do not depend on later tokens, whatever computes the attention
 Observed: changed by 0 under sdpa, by 11 under flex attention; the two are off by 7.7
 Cause: models/doge/modeling_doge.py, 348: the causal mask, under flex attention a BlockMask, is

@@ -3,7 +3,7 @@
 Claims: C1, C2, C4, C5, C6, C8, A7, G1, G2, G3, G6, G7, G13
 Types: doge
 Met by: everyone whose text is longer than keep_window_size (2048 by default) and repeats a token
-Seen in: transformers 5.23.0
+Seen in: transformers 5.23.0, 5.24.0
 Expected: a prefix has the same logits whatever follows it, also if it repeats a token
 Observed: off by 0 if no token is repeated, by 0.51 if some are
 Cause: models/doge/modeling_doge.py, 357: `torch.topk` keeps the keys of the largest dt_states. In

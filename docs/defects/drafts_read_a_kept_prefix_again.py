@@ -3,7 +3,7 @@
 Claims: G6
 Types: *
 Met by: whoever gives generate() the cache of a prefix with an assistant or prompt lookup
-Seen in: transformers 5.23.0
+Seen in: transformers 5.23.0, 5.24.0
 Expected: the first pass reads the 3 tokens that the cache does not hold, and the draft
 Observed: it reads 11 tokens, and the text is another from token 1 on
 Cause: generation/utils.py, 4071: `next_sequence_length` is None in the first iteration, so that
@@ -59,15 +59,16 @@ config = LlamaConfig(
     eos_token_id=None,
 )
 model = LlamaForCausalLM(config).eval()
+keyword = "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
 ids = torch.randint(3, 64, (1, 11))
 options = {"max_new_tokens": 8, "do_sample": False}
 read = []
 with torch.no_grad():
     plain = model.generate(ids, **options)[0, 11:].tolist()
-    kept = model(ids[:, :8], use_cache=True).past_key_values
+    kept = model(ids[:, :8], use_cache=True)[keyword]
     note = lambda _, args, named: read.append(named["input_ids"].shape[1])  # noqa: E731
     model.register_forward_pre_hook(note, with_kwargs=True)
-    drafted = model.generate(ids, past_key_values=kept, prompt_lookup_num_tokens=2, **options)
+    drafted = model.generate(ids, **{keyword: kept}, prompt_lookup_num_tokens=2, **options)
 drafted = drafted[0, 11:].tolist()
 wrong = [step for step, pair in enumerate(zip(plain, drafted, strict=True), 1) if len({*pair}) > 1]
 first = f"the text is another from token {wrong[0]} on" if wrong else "the text is the same"

@@ -4,7 +4,7 @@ Claims: A15
 Types: llama, *+dynamic*
 Met by: whoever scales rotary positions dynamically, in this type or another, and reads a prompt
     of max_position_embeddings tokens after a longer one
-Seen in: transformers 5.23.0
+Seen in: transformers 5.23.0, 5.24.0
 Expected: a prompt of the original length has one answer, before and after a longer one
 Observed: logits that are off by 6.4; for a prompt one token shorter by 0
 Cause: modeling_rope_utils.py, 113: frequencies are reset where `seq_len < original_max_seq_len`,

@@ -3,7 +3,7 @@
 Claims: C9
 Types: ctrl, git
 Met by: whoever passes inputs_embeds twice, or asks for their gradient (which raises, being a leaf)
-Seen in: transformers 5.23.0
+Seen in: transformers 5.23.0, 5.24.0
 Expected: inputs_embeds stay as they are: a second call gives the same logits
 Observed: they are 32 times as large, and the second call is off by 0.38
 Cause: models/ctrl/modeling_ctrl.py, 314: `inputs_embeds *= np.sqrt(self.d_model_size)`;

@@ -4,7 +4,7 @@ Claims: C9
 Types: esm
 Met by: whoever passes inputs_embeds: gradients with respect to the input, soft prompts, protein
     design
-Seen in: transformers 5.23.0
+Seen in: transformers 5.23.0, 5.24.0
 Expected: the embeddings of ids give the logits of the ids
 Observed: off by 6.1; turned round they give the same, turned round, to 3e-06
 Cause: models/esm/modeling_esm.py, 708–715: only ids go through `self.embeddings`, which adds

@@ -3,7 +3,7 @@
 Claims: G12
 Types: esmc
 Met by: whoever runs ESM C with DistributedConfig(tp_size=2) or more
-Seen in: transformers 5.23.0
+Seen in: transformers 5.23.0, 5.24.0
 Expected: the logits of one process
 Observed: RuntimeError: Given normalized_shape=[32], expected input with shape [*, 32]
 Cause: models/esmc/configuration_esmc.py, 55: the plan divides q_proj and k_proj along their

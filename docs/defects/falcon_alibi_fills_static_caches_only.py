@@ -3,7 +3,7 @@
 Claims: C2, C3, C4, C5
 Types: falcon
 Met by: whoever calls generate() with cache_implementation="static" on a Falcon with alibi=True
-Seen in: transformers 5.23.0
+Seen in: transformers 5.23.0, 5.24.0
 Expected: a prompt of 6 tokens in a static cache with room for 8 gives the logits of one pass
 Observed: a RuntimeError, as tensors of sizes 8 and 6 do not match; with room for 6 it is right
 Cause: models/falcon/modeling_falcon.py, 748: the alibi bias is built from the prompt's own mask,
@@ -60,6 +60,7 @@ config = FalconConfig(
     initializer_range=0.3,
 )
 model = FalconForCausalLM(config).eval()
+keyword = "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
 ids = torch.randint(3, 64, (1, 6))
 
 
@@ -67,7 +68,7 @@ def read(room):
     """What comes of the prompt in a static cache for ``room`` tokens; whether it is right."""
     try:
         cache = StaticCache(config=config, max_cache_len=room)
-        off = (model(ids, past_key_values=cache).logits - plain).abs().max().item()
+        off = (model(ids, **{keyword: cache}).logits - plain).abs().max().item()
     except RuntimeError as error:
         return f"RuntimeError ({error})", False
     return f"off by {off:.0e}", off < 1e-3

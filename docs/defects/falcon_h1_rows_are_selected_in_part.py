@@ -3,7 +3,7 @@
 Claims: C2 [batch_select_indices], C2 [batch_repeat_interleave]
 Types: falcon_h1, inkling_text, inkling2_text, zaya
 Met by: own search and sampling loops that drop or repeat rows of a batch
-Seen in: transformers 5.23.0
+Seen in: transformers 5.23.0, 5.24.0
 Expected: a cache of which one row is kept goes on with that row
 Observed: rows of keys, convolution, recurrence: (1, 2, 2); RuntimeError: Sizes of tensors must
     match except in dimension 2. Expected size 2 but got size 1 for tensor number 1 in the list.
@@ -17,6 +17,7 @@ Upstream: not found by searching for "LinearAttentionAndFullAttentionLayer batch
     batch_repeat_interleave"
 """
 
+import inspect
 import sys
 
 import torch
@@ -60,15 +61,16 @@ config = FalconH1Config(
     mamba_d_state=8,
 )
 model = FalconH1ForCausalLM(config).eval()
+keyword = "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
 ids = torch.randint(3, 64, (2, 6))
 with torch.no_grad():
-    cache = model(ids, use_cache=True).past_key_values
+    cache = model(ids, use_cache=True)[keyword]
     cache.batch_select_indices(torch.tensor([1]))
     layer = cache.layers[0]
     rows = len(layer.keys), len(layer.conv_states[0]), len(layer.recurrent_states[0])
     told = "works"
     try:
-        model(ids[1:, :1], past_key_values=cache)
+        model(ids[1:, :1], **{keyword: cache})
     except RuntimeError as error:
         told = f"RuntimeError: {str(error).splitlines()[0]}"
 print("expected: a cache of which one row is kept goes on with that row")

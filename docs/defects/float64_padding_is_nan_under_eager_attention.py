@@ -4,7 +4,7 @@ Claims: C8
 Types: llama, mistral, qwen2, qwen3, gemma, gemma2, phi, phi3, gpt_neox, opt, bloom, olmo,
     starcoder2, cohere, stablelm, granite
 Met by: whoever runs a model in float64 with attn_implementation="eager" on a left-padded batch
-Seen in: transformers 5.23.0
+Seen in: transformers 5.23.0, 5.24.0
 Expected: the logits of a left-padded prompt are those of the prompt alone
 Observed: NaN in every row under eager attention, and a difference of 3e-07 under sdpa, whose
     rotary angles are float32

@@ -4,7 +4,7 @@ Claims: C1, C2, C4, C5, C6, G2, G3, G4, G6, G13
 Types: fsmt
 Met by: whoever gives decoder_input_ids without use_cache=False (labels turn it off), or the
     encoder's states in place of its ids; generate(use_cache=False)
-Seen in: transformers 5.23.0
+Seen in: transformers 5.23.0, 5.24.0
 Expected: the first logits do not depend on the last token of the decoder's prompt
 Observed: with use_cache=False they change by 0, with defaults they change by 0.45, with
     encoder_outputs they change by 0.45
@@ -45,11 +45,13 @@ def change(function, *lines):
 
 def fix():
     """Apply the fix to transformers as it is installed."""
+    arguments = inspect.signature(modeling_fsmt.FSMTModel.forward).parameters
+    cache = "cache" if "cache" in arguments else "past_key_values"
     change(
         modeling_fsmt.FSMTModel.forward,
         (
             "if not use_cache and input_ids is not None:",
-            "past = 0 if past_key_values is None else int(past_key_values.get_seq_length())\n"
+            f"past = 0 if {cache} is None else int({cache}.get_seq_length())\n"
             "    if decoder_input_ids is not None or input_ids is not None:",
         ),
         (
@@ -60,18 +62,19 @@ def fix():
             "    else:\n        decoder_padding_mask, causal_mask = None, None\n",
         ),
     )
-    update = (
-        "key_states, value_states = "
-        "curr_past_key_values.update(key_states, value_states, self.layer_idx)"
-    )
+    update = f"key_states, value_states = curr_{cache}.update("
     change(
         modeling_fsmt.Attention.forward,
         (
             update,
-            "seen = int(curr_past_key_values.get_seq_length(self.layer_idx))\n"
-            f"            seen += key_states.shape[2]\n            {update}\n"
-            "            key_states = key_states[:, :, :seen]\n"
-            "            value_states = value_states[:, :, :seen]",
+            f"seen = int(curr_{cache}.get_seq_length(self.layer_idx))\n"
+            f"            seen += key_states.shape[2]\n            {update}",
+        ),
+        (
+            "# set flag that curr layer",
+            "key_states = key_states[:, :, :seen]\n"
+            "            value_states = value_states[:, :, :seen]\n"
+            "            # set flag that curr layer",
         ),
     )
     generating = modeling_fsmt.FSMTForConditionalGeneration

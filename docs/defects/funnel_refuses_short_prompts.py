@@ -3,7 +3,7 @@
 Claims: none
 Types: funnel
 Met by: whoever gives a prompt of a word or two
-Seen in: transformers 5.23.0
+Seen in: transformers 5.23.0, 5.24.0
 Expected: logits for prompts of every length
 Observed: prompts of [1, 2, 3, 4] tokens raise RuntimeError, the first: index 4 is out of bounds
     for dimension 0 with size 4

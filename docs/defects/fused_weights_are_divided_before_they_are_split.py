@@ -3,7 +3,7 @@
 Claims: G12
 Types: hrm_text
 Met by: whoever loads HRM Text with DistributedConfig(tp_size=2) or more
-Seen in: transformers 5.23.0
+Seen in: transformers 5.23.0, 5.24.0
 Expected: the logits of one process
 Observed: off by 142 % of the largest
 Cause: core_model_loading.py, 1799: a tensor of a checkpoint that a `WeightConverter` splits (HRM

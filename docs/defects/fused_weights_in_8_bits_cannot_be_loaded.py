@@ -3,7 +3,7 @@
 Claims: G11 [8 bits]
 Types: hrm_text, nemo_speechlm
 Met by: whoever quantises such a model by bitsandbytes and saves it
-Seen in: transformers 5.23.0
+Seen in: transformers 5.23.0, 5.24.0
 Expected: from_pretrained() loads what save_pretrained() saved
 Observed: RuntimeError: We encountered some issues during automatic conversion of the weights.
 Cause: core_model_loading.py, 1921: saving fuses q_proj.weight and its like again, as in the

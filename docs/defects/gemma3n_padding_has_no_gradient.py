@@ -4,7 +4,7 @@ Claims: G3
 Types: gemma3n_text
 Met by: whoever trains a Gemma 3n from its configuration on padded batches: all weights become NaN
     in the first step
-Seen in: transformers 5.23.0
+Seen in: transformers 5.23.0, 5.24.0
 Expected: finite gradients for a padded batch whose padding is ignored by mask and labels
 Observed: NaN in the gradient of 5 of 5 blocks
 Cause: models/gemma3n/modeling_gemma3n.py, 1693 and 1729: the streams are scaled by the root of

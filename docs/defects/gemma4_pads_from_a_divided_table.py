@@ -4,7 +4,7 @@ Claims: G12
 Types: gemma4
 Met by: whoever runs Gemma 4 with per-layer embeddings (E2B, E4B) with DistributedConfig(tp_size=2)
     or more
-Seen in: transformers 5.23.0
+Seen in: transformers 5.23.0, 5.24.0
 Expected: the logits of one process
 Observed: RuntimeError: aten.where.self got mixed torch.Tensor and DTensor
 Cause: models/gemma4/modeling_gemma4.py, 2390: `Gemma4Model.forward` takes the row of the padding's

@@ -4,7 +4,7 @@ Claims: none
 Types: gemma4, gemma4_text
 Met by: whoever passes inputs_embeds alone to a model with per-layer embeddings in bfloat16 or
     float16; Assay's twins in float64
-Seen in: transformers 5.23.0
+Seen in: transformers 5.23.0, 5.24.0
 Expected: embeddings out of the model's own table are taken
 Observed: in float32 taken, in bfloat16 refused
 Cause: models/gemma4/modeling_gemma4.py, 1739: the ids are looked for by equality with `weight *

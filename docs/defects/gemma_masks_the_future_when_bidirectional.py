@@ -4,7 +4,7 @@ Claims: A6, C4, C5, C8
 Types: gemma, gemma2
 Met by: whoever sets use_bidirectional_attention, as for embedding models: Gemma under eager
     attention or in a padded batch, Gemma 2 wherever masks are made (it does not take sdpa)
-Seen in: transformers 5.23.0
+Seen in: transformers 5.23.0, 5.24.0
 Expected: every position sees all tokens, whatever computes the attention and with padding too
 Observed: what the second token's logits change by with the last token: gemma sdpa 0.19, gemma
     eager 0, gemma sdpa and padding 0, gemma2 eager 0

@@ -3,7 +3,7 @@
 Claims: C4, C5
 Types: git
 Met by: whoever calls generate() on a left-padded batch of text without images
-Seen in: transformers 5.23.0
+Seen in: transformers 5.23.0, 5.24.0
 Expected: generate() continues a left-padded prompt of text as it does alone
 Observed: the second token's logits are off by 1.7, uncached by 5e-07
 Cause: models/git/modeling_git.py, 841–852: with a filled cache and a mask, places for
@@ -40,11 +40,13 @@ def change(function, *lines):
 
 def fix():
     """Apply the fix to transformers as it is installed."""
+    arguments = inspect.signature(GitModel.forward).parameters
+    cache = "cache" if "cache" in arguments else "past_key_values"
     change(
         GitModel.forward,
         (
             "(attention_mask.shape[0], self.encoder.layer[0].attention.self.image_patch_tokens),",
-            "(attention_mask.shape[0], max(past_key_values_length + embedding_output.shape[1]"
+            f"(attention_mask.shape[0], max({cache}_length + embedding_output.shape[1]"
             " - attention_mask.shape[1], 0)),",
         ),
     )

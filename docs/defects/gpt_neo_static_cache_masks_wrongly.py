@@ -3,7 +3,7 @@
 Claims: C2, C4, C5, G4
 Types: gpt_neo
 Met by: whoever calls generate() with cache_implementation="static"
-Seen in: transformers 5.23.0
+Seen in: transformers 5.23.0, 5.24.0
 Expected: generate() with a static cache sees the logits that it sees without
 Observed: logits off by 2.8, without a warning
 Cause: models/gpt_neo/modeling_gpt_neo.py, 115: the rows of the layer's own mask are those up to

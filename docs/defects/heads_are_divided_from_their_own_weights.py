@@ -3,7 +3,7 @@
 Claims: G12
 Types: doge, neomme
 Met by: whoever runs Doge or NeoMME with DistributedConfig(tp_size=2) or more
-Seen in: transformers 5.23.0
+Seen in: transformers 5.23.0, 5.24.0
 Expected: the logits of one process
 Observed: Doge: RuntimeError: The size of tensor a (2) must match the size of tensor b (4); NeoMME:
     RuntimeError: The size of tensor a (4) must match the size of tensor b (2)

@@ -4,7 +4,7 @@ Claims: H1
 Types: apertus, data2vec-text, fnet, longformer, luke, nystromformer, openai-gpt, reformer
 Met by: whoever makes such a model on the meta device and initialises it: distributed training
     from its configuration, or from a checkpoint that lacks the head
-Seen in: transformers 5.23.0
+Seen in: transformers 5.23.0, 5.24.0
 Expected: no number of a model is NaN once to_empty() and init_weights() are through
 Observed: NaN in 8 weights of OpenAI GPT, 1 of Longformer, 4 of Apertus, and 4 buffers
 Cause: `_init_weights` of these classes knows neither Conv1D (pytorch_utils.py), nor the bias of a

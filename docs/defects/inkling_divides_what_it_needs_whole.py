@@ -3,7 +3,7 @@
 Claims: G12
 Types: inkling_text
 Met by: whoever runs Inkling with DistributedConfig(tp_size=2) or more
-Seen in: transformers 5.23.0
+Seen in: transformers 5.23.0, 5.24.0
 Expected: the logits of one process
 Observed: AssertionError
 Cause: models/inkling/configuration_inkling.py, 78: the plan does not name embed_tokens, so that it

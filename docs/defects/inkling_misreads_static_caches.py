@@ -3,7 +3,7 @@
 Claims: C2, C3, C4, C5, G4
 Types: inkling_text, inkling2_text
 Met by: whoever calls generate() with cache_implementation="static"
-Seen in: transformers 5.23.0
+Seen in: transformers 5.23.0, 5.24.0
 Expected: generate() with a static cache sees the logits that it sees without
 Observed: room for 7 tokens: logits off by 0.009, for 16: RuntimeError
 Cause: models/inkling/modeling_inkling.py, 243: a static cache's `get_query_offset` gives the very
@@ -12,11 +12,12 @@ Cause: models/inkling/modeling_inkling.py, 243: a static cache's `get_query_offs
     difference is gone within the window (5e-6). Where there is room for more than the window,
     masks of sliding layers are as wide as the room and biases as the window: an error.
     inkling2 has the same lines (models/inkling2/modeling_inkling2.py, 457 and 581). Nothing
-    refuses the cache: `_can_compile_fullgraph = False` turns off compiling only.
+    refuses the cache: `_can_compile_fullgraph = False` turns off compiling only. In 5.24.0
+    inkling2 reads the count before it moves on; the masks' width is as it was.
 Fix: models/inkling/modeling_inkling.py, 243, and models/inkling2/modeling_inkling2.py, 458 and
     582: a copy of the count; masking_utils.py, 1544: masks of hybrid sliding layers have the
     window; cache_utils.py, 1900: a hybrid layer with a static cache is no linear one, so that its
-    mask has its room
+    mask has its room (as in 5.24.0)
 Upstream: not found by searching for "Inkling static cache get_query_offset position bias"
 """
 
@@ -46,20 +47,22 @@ def change(function, *lines):
 
 def fix():
     """Apply the fix to transformers as it is installed."""
-    line = "past_key_values.get_query_offset(self.layer_idx)"
+    arguments = inspect.signature(InklingAttention.forward).parameters
+    cache = "cache" if "cache" in arguments else "past_key_values"
+    line = f"{cache}.get_query_offset(self.layer_idx)"
     change(InklingAttention.forward, (line, f"{line} + 0"))
-    change(modeling_inkling2.Inkling2SlidingAttention.forward, (line, f"{line} + 0"))
-    change(modeling_inkling2.Inkling2FullAttention.forward, (line, f"{line} + 0"))
+    for attention in (
+        modeling_inkling2.Inkling2SlidingAttention,
+        modeling_inkling2.Inkling2FullAttention,
+    ):
+        if line in inspect.getsource(attention.forward):  # not in transformers 5.24
+            change(attention.forward, (line, f"{line} + 0"))
     masks = masking_utils.LAYER_PATTERN_TO_MASK_FUNCTION_MAPPING["hybrid_sliding"]
     masks["sliding_attention"] = masking_utils.create_sliding_window_causal_mask
-    change(
-        Cache.is_linear.fget,
-        (
-            "isinstance(layer, LinearAttentionAndFullAttentionLayer)",
-            "isinstance(layer, (LinearAttentionAndFullAttentionLayer, "
-            "LinearAttentionAndStaticFullAttentionLayer))",
-        ),
-    )
+    old = "isinstance(layer, LinearAttentionAndFullAttentionLayer)"
+    if old in inspect.getsource(Cache.is_linear.fget):  # not in transformers 5.24
+        new = old.replace("Layer)", "Layer | LinearAttentionAndStaticFullAttentionLayer)")
+        change(Cache.is_linear.fget, (old, new))
 
 
 if "--fixed" in sys.argv:

@@ -4,7 +4,7 @@ Claims: G12
 Types: inkling2_text
 Met by: whoever saves Inkling 2 after loading it with DistributedConfig(tp_size=2) or more, and
     whoever gathers gradients of its experts
-Seen in: transformers 5.23.0
+Seen in: transformers 5.23.0, 5.24.0
 Expected: the weights that were loaded
 Observed: gate_up_proj off by 100 %
 Cause: models/inkling2/configuration_inkling2.py, 71: the plan calls gate_up_proj divided into

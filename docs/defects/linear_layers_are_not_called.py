@@ -5,7 +5,7 @@ Types: mamba, falcon_mamba, jamba, longcat_flash, mobilebert
 Met by: whoever trains an adapter (LoRA) on all linear layers: these have no effect and no
     gradient until they are merged, and the merged model is not the trained one. Whoever loads in
     8 bits: Mamba breaks, and MobileBERT takes the integers for numbers (logits off 80 times)
-Seen in: transformers 5.23.0
+Seen in: transformers 5.23.0, 5.24.0
 Expected: a pass calls Mamba's dt_proj, LongCat Flash's router and MobileBERT's last dense layer
 Observed: 0 of 3 are called
 Cause: the product is written with the layer's weight: `self.dt_proj.weight @ …`

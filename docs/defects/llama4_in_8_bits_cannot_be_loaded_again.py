@@ -3,7 +3,7 @@
 Claims: G11 [8 bits]
 Types: llama4, llama4_text
 Met by: whoever quantises Llama 4 by bitsandbytes and saves it
-Seen in: transformers 5.23.0
+Seen in: transformers 5.23.0, 5.24.0
 Expected: from_pretrained() loads what save_pretrained() saved
 Observed: NotImplementedError: "normal_kernel_cpu" not implemented for 'Char'
 Cause: quantizers/base.py, 199: only a model that is loaded with quantised weights gets a layer for

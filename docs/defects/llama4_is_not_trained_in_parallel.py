@@ -3,7 +3,7 @@
 Claims: G12
 Types: llama4, llama4_text
 Met by: whoever trains Llama 4 with DistributedConfig(tp_size=2) or more
-Seen in: transformers 5.23.0
+Seen in: transformers 5.23.0, 5.24.0
 Expected: the gradients of the loss
 Observed: RuntimeError: Output 0 of _ToTorchTensor is a view and is being modified inplace
 Cause: models/llama4/modeling_llama4.py, 172: `Llama4TextMoe.forward` adds the experts' outputs to

@@ -4,7 +4,7 @@ Claims: C4, C5, C8, G1, G2, G3
 Types: llama4, llama4_text
 Met by: whoever runs Llama 4 on batches with left padding, or packed samples, of more tokens than
     floor_scale (8192 by default)
-Seen in: transformers 5.23.0
+Seen in: transformers 5.23.0, 5.24.0
 Expected: a left-padded prompt whose positions are given has the logits that it has alone
 Observed: logits that are off by 0.007 of their length (floor_scale of 16)
 Cause: models/llama4/modeling_llama4.py, 361: layers without rotation scale queries by a logarithm

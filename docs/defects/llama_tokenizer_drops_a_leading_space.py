@@ -4,7 +4,7 @@ Claims: H2
 Types: llama, mistral
 Met by: checkpoints whose tokenizer.json marks spaces by a normaliser, as those of Llama 2 and
     Mistral 7B do, and whose tokenizer_class is LlamaTokenizer
-Seen in: transformers 5.23.0
+Seen in: transformers 5.23.0, 5.24.0
 Expected: the ids of " a" by tokenizer.json: ['▁', '▁a']
 Observed: ['▁a'], the same as of "a"
 Cause: models/llama/tokenization_llama.py, 120: `__init__` builds a Metaspace pre-tokenizer in

@@ -4,7 +4,7 @@ Claims: H2
 Types: llama
 Met by: fine-tuning: models whose tokenizer_config.json has "legacy": true (Llama 1, Vicuna,
     Mistral 7B) are saved without it, and then give text after a special token other ids
-Seen in: transformers 5.23.0
+Seen in: transformers 5.23.0, 5.24.0
 Expected: the saved and loaded tokenizer divides "a</s>b" into ['▁a', '</s>', '▁b']
 Observed: ['▁a', '</s>', 'b'], while the saved tokenizer.json says prepend_scheme "always"
 Cause: models/llama/tokenization_llama.py, 141: `__init__` does not pass `legacy` to its parent,

@@ -6,7 +6,7 @@ Types: mamba2, bamba, falcon_h1, granitemoehybrid, inkling_text, inkling2_text, 
     qwen3_5_moe_text, qwen3_next, qwen4_exp, qwen4_exp_text, zamba2, zaya
 Met by: generate() with prefill_chunk_size=1 on left-padded batches; custom loops that read a
     padded batch token by token
-Seen in: transformers 5.23.0
+Seen in: transformers 5.23.0, 5.24.0
 Expected: a left-padded prompt has the logits that it has alone, in chunks of any size
 Observed: off by 2.7 if the first chunk has one token, by 7e-07 if two
 Cause: masking_utils.py, 1524: `create_recurrent_attention_mask` returns None whenever the chunk
@@ -67,13 +67,14 @@ config = Mamba2Config(
     initializer_range=0.3,
 )
 model = Mamba2ForCausalLM(config).eval()
+keyword = "cache" if "cache" in inspect.signature(model.forward).parameters else "cache_params"
 ids, mask = torch.tensor([[0, 5, 6], [7, 8, 9]]), torch.tensor([[0, 1, 1], [1, 1, 1]])
 
 
 def off(chunk):
     """How far the padded row's logits are from its prompt's alone, `chunk` tokens read first."""
-    cache = model(ids[:, :chunk], attention_mask=mask[:, :chunk], use_cache=True).cache_params
-    then = model(ids[:, chunk:], attention_mask=mask, cache_params=cache).logits[0, -1]
+    cache = model(ids[:, :chunk], attention_mask=mask[:, :chunk], use_cache=True)[keyword]
+    then = model(ids[:, chunk:], attention_mask=mask, **{keyword: cache}).logits[0, -1]
     return (then - model(torch.tensor([[5, 6]])).logits[0, -1]).abs().max().item()
 
 

@@ -12,7 +12,7 @@ Types: albert, bart, bert, big_bird, bigbird_pegasus, blenderbot, blenderbot-sma
     xlm-roberta-xl, xlnet, xmod, yoso
 Met by: whoever trains with Trainer and gradient_accumulation_steps: gradients are so many times
     larger
-Seen in: transformers 5.23.0
+Seen in: transformers 5.23.0, 5.24.0
 Expected: the loss of two halves, each divided by the labels of both, adds up to that of the whole
 Observed: 2.0 times the loss of the whole
 Cause: trainer.py, 521: a model whose forward takes ``**kwargs`` is taken to divide its loss by

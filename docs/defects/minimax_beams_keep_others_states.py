@@ -3,7 +3,7 @@
 Claims: C2, C4
 Types: minimax
 Met by: everyone who calls generate() with num_beams
-Seen in: transformers 5.23.0
+Seen in: transformers 5.23.0, 5.24.0
 Expected: beams have the same scores with and without the cache
 Observed: log-probabilities per token that are off by 0.15
 Cause: `MiniMaxCache` (models/minimax/modeling_minimax.py, 72) has a `linear_cache` of its own and

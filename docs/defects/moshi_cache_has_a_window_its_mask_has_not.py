@@ -3,7 +3,7 @@
 Claims: C2, C4, C5, C8, A7, G4, G5, G6, G7
 Types: moshi
 Met by: whoever goes beyond sliding_window tokens (3000 by default), or sets a smaller one
-Seen in: transformers 5.23.0
+Seen in: transformers 5.23.0, 5.24.0
 Expected: cached decoding gives the logits of one pass, within the window and beyond
 Observed: within the window off by 2e-06, beyond it by 1.8
 Cause: models/moshi/modeling_moshi.py, 775: `MoshiModel` makes its mask by `create_causal_mask`,
@@ -69,13 +69,14 @@ config = MoshiConfig(
     initializer_range=0.3,
 )
 model = MoshiForCausalLM(config).eval()
+keyword = "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
 ids = torch.randint(3, 64, (1, 12))
 
 
 def off(length):
     """How far the logits of the last of `length` tokens are from one pass, on a cache."""
-    cache = model(ids[:, : length - 1], use_cache=True).past_key_values
-    last = model(ids[:, length - 1 : length], past_key_values=cache).logits[0, -1]
+    cache = model(ids[:, : length - 1], use_cache=True)[keyword]
+    last = model(ids[:, length - 1 : length], **{keyword: cache}).logits[0, -1]
     return (last - model(ids[:, :length], use_cache=False).logits[0, -1]).abs().max().item()
 
 

@@ -3,7 +3,7 @@
 Claims: C10, G14
 Types: mra
 Met by: everyone who runs MRA in half precision, with its kernel or without
-Seen in: transformers 5.23.0
+Seen in: transformers 5.23.0, 5.24.0
 Expected: a model in bfloat16 runs in bfloat16
 Observed: float32 works, bfloat16 RuntimeError, float16 RuntimeError
 Cause: models/mra/modeling_mra.py, 591: `MraSelfAttention.forward` takes queries, keys and values

@@ -3,7 +3,7 @@
 Claims: none
 Types: mra
 Met by: everyone who runs MRA without the kernel: on a CPU, offline, without ninja
-Seen in: transformers 5.23.0
+Seen in: transformers 5.23.0, 5.24.0
 Expected: another first token changes the logits elsewhere, or a missing kernel is an error
 Observed: the logits change by 1.7 there and by 0 elsewhere
 Cause: models/mra/modeling_mra.py, 363: `if mra_cuda_kernel is None: return

@@ -4,7 +4,7 @@ Claims: G3
 Types: nllb-moe
 Met by: whoever evaluates between steps of training: if a batch of evaluation has fewer tokens than
     expert_capacity, tokens of the next steps lose their experts
-Seen in: transformers 5.23.0
+Seen in: transformers 5.23.0, 5.24.0
 Expected: in training, logits are the same before and after a prompt of two tokens was evaluated
 Observed: logits of 16 of 16 tokens differ
 Cause: models/nllb_moe/modeling_nllb_moe.py, 273: in evaluation the router writes its capacity, a

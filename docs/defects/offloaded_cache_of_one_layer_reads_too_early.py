@@ -4,7 +4,7 @@ Claims: C2 [offloaded]
 Types: granitemoehybrid, jamba, qwen3_5_text, qwen3_next, llama
 Met by: whoever offloads the cache of a model that has one layer of attention beside recurrent
     ones, or one layer at all
-Seen in: transformers 5.23.0
+Seen in: transformers 5.23.0, 5.24.0
 Expected: an offloaded cache gives the logits of one that stays
 Observed: where copies arrive once they are waited for, logits that are not numbers; on an H100
     (torch 2.11.0) decoding was off in 20 of 20 runs, by up to 0.66 of the logits' length
@@ -17,6 +17,7 @@ Upstream: wrong logits of an offloaded cache on hybrids are issue #48947, seen i
     not wait at all; 5.23 waits except here
 """
 
+import inspect
 import sys
 
 import torch
@@ -74,10 +75,11 @@ def prefetch(layer):
 
 sizes = dict(vocab_size=64, hidden_size=32, intermediate_size=64, num_attention_heads=4)
 model = LlamaForCausalLM(LlamaConfig(**sizes, num_hidden_layers=1)).eval()
+keyword = "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
 torch.Stream, DynamicLayer.prefetch = Stream, prefetch
 cache_utils.torch.cuda.default_stream = lambda device: Stream()
 ids, cache = torch.randint(64, (1, 8)), DynamicCache(config=model.config, offloading=True)
-logits = [model(ids[:, i : i + 1], past_key_values=cache).logits for i in range(8)]
+logits = [model(ids[:, i : i + 1], **{keyword: cache}).logits for i in range(8)]
 wrong = sum(not each.isfinite().all() for each in logits)
 print("expected: an offloaded cache gives the logits of one that stays")
 print(f"observed: logits of {wrong} of 8 tokens that are not numbers")

@@ -4,7 +4,7 @@ Claims: C2 [offloaded]
 Types: zamba2
 Met by: whoever calls generate() with cache_implementation="offloaded" on a model whose layers have
     attention and a recurrent state
-Seen in: transformers 5.23.0
+Seen in: transformers 5.23.0, 5.24.0
 Expected: an offloaded cache gives the logits of one that stays
 Observed: states that are not there: on a GPU a RuntimeError, "Expected all tensors to be on the
     same device"
@@ -16,6 +16,7 @@ Upstream: PR #46748 left layers without attention out; hybrid layers not found b
     for "offload LinearAttentionAndFullAttentionLayer conv_states"
 """
 
+import inspect
 import sys
 
 import torch
@@ -67,11 +68,12 @@ config = Zamba2Config(
     mamba_d_state=8,
 )
 model = Zamba2ForCausalLM(config).eval()
+keyword = "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
 torch.Stream = Stream
 cache_utils.torch.cuda.default_stream = lambda device: Stream()
 LinearAttentionCacheLayerMixin.offload = offload
 ids, cache = torch.randint(64, (1, 8)), DynamicCache(config=model.config, offloading=True)
-logits = [model(ids[:, i : i + 1], past_key_values=cache).logits for i in range(8)]
+logits = [model(ids[:, i : i + 1], **{keyword: cache}).logits for i in range(8)]
 wrong = sum(not each.isfinite().all() for each in logits)
 print("expected: an offloaded cache gives the logits of one that stays")
 print(f"observed: logits of {wrong} of 8 tokens read states that are not there")

@@ -4,7 +4,7 @@ Claims: C4, G6, G7, G12
 Types: phi4_multimodal
 Met by: everyone who calls generate() past original_max_position_embeddings tokens (4096 by
     default): what follows is a continuation of one token, and of those generated after it
-Seen in: transformers 5.23.0
+Seen in: transformers 5.23.0, 5.24.0
 Expected: the same tokens with and without a cache
 Observed: 4 of 8 tokens are the same before one differs, after a prompt of 13 and a length of 16
 Cause: models/phi4_multimodal/modeling_phi4_multimodal.py, 1701: `prepare_inputs_for_generation`
@@ -42,7 +42,9 @@ def change(function, *lines):
 
 def fix():
     """Apply the fix to transformers as it is installed."""
-    drop = "past_key_values = None\n"
+    drop = "    cache = None\n"
+    if drop not in inspect.getsource(Phi4MultimodalForCausalLM.prepare_inputs_for_generation):
+        drop = "    past_key_values = None\n"
     # Recompiled, the function has no cell of its class for super() to look at.
     base = "super(type(self), self).prepare_inputs_for_generation("
     change(

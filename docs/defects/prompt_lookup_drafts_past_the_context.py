@@ -4,7 +4,7 @@ Claims: C4
 Types: gpt2
 Met by: whoever calls generate() with prompt_lookup_num_tokens near the end of the context of a
     model with learned positions
-Seen in: transformers 5.23.0
+Seen in: transformers 5.23.0, 5.24.0
 Expected: with max_length below the context the tokens of greedy decoding
 Observed: IndexError: index out of range in self
 Cause: generation/candidate_generator.py, 1095: the end of the drafted tokens is bounded by

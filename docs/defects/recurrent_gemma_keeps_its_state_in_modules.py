@@ -4,7 +4,7 @@ Claims: C4
 Types: recurrent_gemma
 Met by: everyone who calls generate() with num_beams; whoever goes on from a returned cache or has
     two at a time
-Seen in: transformers 5.23.0
+Seen in: transformers 5.23.0, 5.24.0
 Expected: beams have the same scores with and without the cache; use_cache returns a cache
 Observed: log-probabilities per token off by 0.051; the cache returned is None
 Cause: `conv1d_state` and `recurrent_states` are attributes of the layers
@@ -50,28 +50,31 @@ def fix():
     modeling_recurrent_gemma.BaseModelOutput = BaseModelOutputWithPast
     modeling_recurrent_gemma.CausalLMOutput = CausalLMOutputWithPast
     make, forward = block.__init__, block.forward
+    arguments = inspect.signature(model.forward).parameters
+    keyword = "cache" if "cache" in arguments else "past_key_values"
 
     def init(self, config, layer_idx):
         make(self, config, layer_idx)
         self.layer_idx = layer_idx
 
-    def keep(self, *args, past_key_values=None, **kwargs):
-        if past_key_values is None:
+    def keep(self, *args, **kwargs):
+        cache = kwargs.pop(keyword, None)
+        if cache is None:
             return forward(self, *args, **kwargs | {"use_cache": False})
-        self.conv1d_state = past_key_values.get_conv_state(self.layer_idx)
-        self.rg_lru.recurrent_states = past_key_values.get_recurrent_state(self.layer_idx)
+        self.conv1d_state = cache.get_conv_state(self.layer_idx)
+        self.rg_lru.recurrent_states = cache.get_recurrent_state(self.layer_idx)
         result = forward(self, *args, **kwargs | {"use_cache": True})
-        past_key_values.update_conv_state(self.conv1d_state, self.layer_idx)
-        past_key_values.update_recurrent_state(self.rg_lru.recurrent_states, self.layer_idx)
+        cache.update_conv_state(self.conv1d_state, self.layer_idx)
+        cache.update_recurrent_state(self.rg_lru.recurrent_states, self.layer_idx)
         self.conv1d_state = self.rg_lru.recurrent_states = None
         return result
 
     block.__init__, block.forward = init, keep
     last = "last_hidden_state=hidden_states,"
-    change(model.forward, (last, f"{last} past_key_values=past_key_values,"))
+    change(model.forward, (last, f"{last} {keyword}={keyword},"))
     change(
         modeling_recurrent_gemma.RecurrentGemmaForCausalLM.forward,
-        ("loss=loss,", "loss=loss, past_key_values=outputs.past_key_values,"),
+        ("loss=loss,", f"loss=loss, {keyword}=outputs.{keyword},"),
     )
 
 
@@ -98,7 +101,8 @@ with_cache, without = (
     model.generate(ids, use_cache=use, **given).sequences_scores for use in (True, False)
 )
 off = (with_cache - without).abs().max().item()
-cache = model(ids, use_cache=True).get("past_key_values")
+keyword = "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
+cache = model(ids, use_cache=True).get(keyword)
 print("expected: beams have the same scores with and without the cache; use_cache returns a cache")
 print(f"observed: log-probabilities per token off by {off:.2g}; the cache returned is {cache}")
 sys.exit(off > 1e-3 or cache is None)

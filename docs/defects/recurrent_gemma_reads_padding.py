@@ -3,7 +3,7 @@
 Claims: C4, C5, G2, G3
 Types: recurrent_gemma
 Met by: everyone who calls generate() on a left-padded batch
-Seen in: transformers 5.23.0
+Seen in: transformers 5.23.0, 5.24.0
 Expected: generate() gives a left-padded prompt the logits that it has alone
 Observed: logits that are off by 0.48
 Cause: `RecurrentGemmaRecurrentBlock.forward` (models/recurrent_gemma/modeling_recurrent_gemma.py,

@@ -4,7 +4,7 @@ Claims: G3
 Types: gemma3n_text
 Met by: whoever trains with gradient_checkpointing_kwargs={"use_reentrant": True}, which is not
     the default
-Seen in: transformers 5.23.0
+Seen in: transformers 5.23.0, 5.24.0
 Expected: the gradients of plain training
 Observed: those of the shared values are off by 69 %; without reentrance by 0 %
 Cause: layers hand their keys and values on in a dictionary beside the arguments of the checkpoint;
@@ -27,11 +27,12 @@ from transformers.models.gemma3n.modeling_gemma3n import Gemma3nTextDecoderLayer
 def fix():
     """Apply the fix to transformers as it is installed."""
     plain = inspect.unwrap(Gemma3nTextDecoderLayer.forward)
+    cache = "cache" if "cache" in inspect.signature(plain).parameters else "past_key_values"
 
     def forward(self, *args, shared_kv_states, **kwargs):
         if not (self.gradient_checkpointing and self.training):
             return plain(self, *args, shared_kv_states=shared_kv_states, **kwargs)
-        kwargs["past_key_values"] = None
+        kwargs[cache] = None
         names, inputs = list(shared_kv_states), len(args)
         states = [state for pair in shared_kv_states.values() for state in pair]
         written = []

@@ -3,7 +3,7 @@
 Claims: none
 Types: reformer
 Met by: whoever gives position_ids with a prompt whose length is no multiple of the chunks'
-Seen in: transformers 5.23.0
+Seen in: transformers 5.23.0, 5.24.0
 Expected: the positions that it counts itself, given, change nothing
 Observed: 8 tokens: off by 0, 10 tokens: RuntimeError
 Cause: models/reformer/modeling_reformer.py, 2048: `padded_seq_length` is the length of the chunks

@@ -3,7 +3,7 @@
 Claims: C2, C4, C5
 Types: rwkv
 Met by: everyone who calls generate() on a batch of several prompts
-Seen in: transformers 5.23.0
+Seen in: transformers 5.23.0, 5.24.0
 Expected: generate() gives a prompt the logits that it has alone, whatever else is in the batch
 Observed: off by 4e-07 in the first step and by 1.4 in the second
 Cause: models/rwkv/modeling_rwkv.py, 251 and 307: beside a state, the row before a single token is

@@ -3,7 +3,7 @@
 Claims: G5
 Types: gemma2, vaultgemma
 Met by: whoever serves Gemma 2 by generate_batch without flash attention: it needs eager attention
-Seen in: transformers 5.23.0
+Seen in: transformers 5.23.0, 5.24.0
 Expected: the log probabilities of a request's tokens are those of the same tokens in one pass
 Observed: they differ by up to 0.19
 Cause: integrations/eager_paged.py, 52: the scores go from the scaled product to the softmax; the

@@ -4,7 +4,7 @@ Claims: C10, G14
 Types: deberta, xlnet, reformer
 Met by: from_pretrained() in bfloat16 or float16, asked for or saved so; DeBERTa by from_config()
     as well
-Seen in: transformers 5.23.0
+Seen in: transformers 5.23.0, 5.24.0
 Expected: a model made or loaded with dtype=torch.bfloat16 is in bfloat16 and runs
 Observed: in float32: DeBERTa made: 2 of 22 weights, RuntimeError; DeBERTa: 2 of 22, RuntimeError;
     XLNet: 19 of 37, RuntimeError; Reformer: 2 of 76, RuntimeError

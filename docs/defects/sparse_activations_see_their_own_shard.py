@@ -3,7 +3,7 @@
 Claims: G12
 Types: gemma3n_text
 Met by: whoever runs Gemma 3n with DistributedConfig(tp_size=2) or more
-Seen in: transformers 5.23.0
+Seen in: transformers 5.23.0, 5.24.0
 Expected: the logits of one process
 Observed: off by 45 % of the largest, without activation_sparsity_pattern by 0 %
 Cause: models/gemma3n/modeling_gemma3n.py, 981: the plan divides gate_proj along its outputs,

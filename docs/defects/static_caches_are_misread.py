@@ -3,7 +3,7 @@
 Claims: C2, C3, C4, G4
 Types: led, nllb-moe, prophetnet
 Met by: whoever calls generate() with cache_implementation="static"
-Seen in: transformers 5.23.0
+Seen in: transformers 5.23.0, 5.24.0
 Expected: generate() with a static cache sees the logits that it sees without
 Observed: led off by 1.2, nllb-moe off by 0.91, prophetnet RuntimeError
 Cause: models/led/modeling_led.py, 1651: a single token is given no mask and attends to the room
@@ -48,8 +48,10 @@ def change(function, *lines):
 
 def fix():
     """Apply the fix to transformers as it is installed."""
+    arguments = inspect.signature(modeling_led.LEDDecoder.forward).parameters
+    cache = "cache" if "cache" in arguments else "past_key_values"
     old = "if input_shape[-1] > 1:"
-    new = "if input_shape[-1] > 1 or past_key_values is not None:"
+    new = f"if input_shape[-1] > 1 or {cache} is not None:"
     change(modeling_led.LEDDecoder.forward, (old, new))
     old = "padding_mask = padding_mask[:, :, -1, :].reshape(-1)[-nb_tokens:]"
     new = (
@@ -58,19 +60,21 @@ def fix():
         "padding_mask = padding_mask[:, 0, -1, end - n : end].reshape(-1)"
     )
     change(modeling_nllb_moe.NllbMoeTop2Router.route_tokens, (old, new))
-    old = "        main_key_states, main_value_states = curr_past_key_values.update("
+    old = f"        main_key_states, main_value_states = curr_{cache}.update("
+    then = "    # get seq_length of main stream only\n"
     change(
         modeling_prophetnet.ProphetNetNgramSelfAttention.forward,
         (
             old,
-            "        seen = int(curr_past_key_values.get_seq_length(self.layer_idx))\n"
+            f"        seen = int(curr_{cache}.get_seq_length(self.layer_idx))\n"
             f"        seen += main_key_states.shape[2]\n{old}",
         ),
         (
-            "main_key_states, main_value_states, self.layer_idx\n        )\n",
-            "main_key_states, main_value_states, self.layer_idx\n        )\n"
+            then,
+            f"    if {cache} is not None:\n"
             "        main_key_states = main_key_states[:, :, :seen]\n"
-            "        main_value_states = main_value_states[:, :, :seen]\n",
+            "        main_value_states = main_value_states[:, :, :seen]\n\n"
+            f"{then}",
         ),
     )
     for generating in (

@@ -3,7 +3,7 @@
 Claims: C8 [flex_attention]
 Types: t5, mt5, umt5
 Met by: whoever sets attn_implementation="flex_attention" and has more than one prompt
-Seen in: transformers 5.23.0
+Seen in: transformers 5.23.0, 5.24.0
 Expected: flex attention takes batches of any size
 Observed: 1 row: works; 2 rows: IndexError: index 1 is out of bounds for dimension 0 with size 1
 Cause: integrations/flex_attention.py, 292, indexes the position bias by the row of the batch; T5's

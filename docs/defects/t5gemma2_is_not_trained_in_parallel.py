@@ -3,7 +3,7 @@
 Claims: G12
 Types: t5gemma2
 Met by: whoever trains T5Gemma 2 with DistributedConfig(tp_size=2) or more
-Seen in: transformers 5.23.0
+Seen in: transformers 5.23.0, 5.24.0
 Expected: the gradients of the loss
 Observed: RuntimeError: aten.index_put.default got mixed torch.Tensor and DTensor
 Cause: models/t5gemma2/modeling_t5gemma2.py, 626: `T5Gemma2TextScaledWordEmbedding.forward` assigns

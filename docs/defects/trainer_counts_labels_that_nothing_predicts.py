@@ -4,7 +4,7 @@ Claims: G3
 Types: bert, bert-generation, ctrl, gpt-sw3, gpt2, openai-gpt
 Met by: whoever trains one of these models with Trainer, on labels that are the ids: gradients are
     smaller by the number of rows, divided by that of labels
-Seen in: transformers 5.23.0
+Seen in: transformers 5.23.0, 5.24.0
 Expected: the loss of a step is the model's own loss of its only batch
 Observed: 0.75 times that loss, for two rows of four tokens
 Cause: trainer.py, 543: whether a loss shifts its labels is looked up by ``loss_type``, which is

@@ -3,7 +3,7 @@
 Claims: C2, C4, C5
 Types: mistral
 Met by: whoever sets sliding_window=1, in this type or another, and decodes with a cache
-Seen in: transformers 5.23.0
+Seen in: transformers 5.23.0, 5.24.0
 Expected: tokens read one by one with a cache give the logits of one pass
 Observed: logits that are off by 5.6; with sliding_window=2 by 3e-06
 Cause: cache_utils.py, 246: the layer keeps `keys[:, :, -sliding_window + 1 :]`, which is all of
@@ -65,6 +65,8 @@ def fix():
 if "--fixed" in sys.argv:
     fix()
 
+arguments = inspect.signature(MistralForCausalLM.forward).parameters
+keyword = "cache" if "cache" in arguments else "past_key_values"
 ids = torch.arange(3, 9)[None]
 
 
@@ -83,7 +85,7 @@ def off(window):
     )
     model = MistralForCausalLM(config).eval()
     cache = DynamicCache(config=config)
-    steps = [model(ids[:, i : i + 1], past_key_values=cache).logits for i in range(ids.shape[1])]
+    steps = [model(ids[:, i : i + 1], **{keyword: cache}).logits for i in range(ids.shape[1])]
     return (torch.cat(steps, 1) - model(ids).logits).abs().max().item()
 
 

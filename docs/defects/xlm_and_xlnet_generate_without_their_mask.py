@@ -3,7 +3,7 @@
 Claims: C4
 Types: xlm, xlnet
 Met by: generate() for prompts of unlike lengths
-Seen in: transformers 5.23.0
+Seen in: transformers 5.23.0, 5.24.0
 Expected: generate() gives a left-padded prompt the logits that it has alone
 Observed: logits that are off by 13 (XLM), 2.8 (XLNet)
 Cause: `prepare_inputs_for_generation` drops attention_mask, saying that forward computes it

@@ -3,7 +3,7 @@
 Claims: none
 Types: xlnet
 Met by: generate() of a model in half precision
-Seen in: transformers 5.23.0
+Seen in: transformers 5.23.0, 5.24.0
 Expected: a model that runs in bfloat16 generates in bfloat16
 Observed: a pass: works; generate(): RuntimeError
 Cause: models/xlnet/modeling_xlnet.py, 181, takes the encoded distances in float32 where there

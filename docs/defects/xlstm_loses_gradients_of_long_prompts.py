@@ -4,7 +4,7 @@ Claims: G3
 Types: xlstm
 Met by: attributions, and evaluation losses that are differentiated, with a prompt longer than
     max_inference_chunksize (16384); nothing is raised, as the head still has gradients
-Seen in: transformers 5.23.0
+Seen in: transformers 5.23.0, 5.24.0
 Expected: the blocks have gradients, as from a prompt that is read in one part
 Observed: 33 weights have gradients from 8 tokens, 2 from 9, in parts of 8
 Cause: models/xlstm/modeling_xlstm.py, 1446: in evaluation mode a longer prompt is read in parts,

@@ -3,7 +3,7 @@
 Claims: C2, C6
 Types: xlstm
 Met by: use_cache=False with a prompt longer than max_inference_chunksize (16384)
-Seen in: transformers 5.23.0
+Seen in: transformers 5.23.0, 5.24.0
 Expected: a float32 model's logits are the same, read in one part or in two
 Observed: off by 0.0088, with a cache by 3.3e-06
 Cause: models/xlstm/modeling_xlstm.py, 1453: read in parts, the model makes itself a state by

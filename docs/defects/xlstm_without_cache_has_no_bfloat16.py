@@ -3,7 +3,7 @@
 Claims: C10, G14
 Types: xlstm
 Met by: use_cache=False in bfloat16 with a prompt of chunk_size (64) tokens or more
-Seen in: transformers 5.23.0
+Seen in: transformers 5.23.0, 5.24.0
 Expected: logits for prompts of any length, with a cache or without
 Observed: 63 tokens: works; 64: RuntimeError; 64 with a cache: works
 Cause: `wrap_chunkwise_arbitrary_sequence_length` (models/xlstm/modeling_xlstm.py, 641) makes its

@@ -3,7 +3,7 @@
 Claims: C5, G2, G3, G13
 Types: yoso
 Met by: everyone who gives it a batch of texts of unlike lengths
-Seen in: transformers 5.23.0
+Seen in: transformers 5.23.0, 5.24.0
 Expected: a prompt has the same logits alone and beside padding that is masked
 Observed: logits that are off by 1.7, and by 0 from those without a mask
 Cause: `YosoSelfAttention.forward` (models/yoso/modeling_yoso.py, 356) expects an additive mask of

@@ -3,7 +3,7 @@
 Claims: C2, C4, C5, C8, G4, G7, G12
 Types: zamba2, nemotron_h, nemo_speechlm
 Met by: everyone who calls generate(): a prompt is read with one rule and continued with another
-Seen in: transformers 5.23.0
+Seen in: transformers 5.23.0, 5.24.0
 Expected: the same logits whether the last token comes alone or with others
 Observed: alone off by 0.1, two together by 5e-06
 Cause: the mixers set `time_step_limit = (time_step_min, inf)` (models/zamba2/modeling_zamba2.py,
@@ -73,13 +73,14 @@ config = Zamba2Config(
     time_step_min=0.05,
 )
 model = Zamba2ForCausalLM(config).eval()
+keyword = "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
 ids = torch.randint(3, 64, (1, 8))
 
 
 def off(chunk):
     """How far the last logits are from one pass if the last `chunk` tokens come on a cache."""
-    cache = model(ids[:, :-chunk], use_cache=True).past_key_values
-    last = model(ids[:, -chunk:], past_key_values=cache).logits[0, -1]
+    cache = model(ids[:, :-chunk], use_cache=True)[keyword]
+    last = model(ids[:, -chunk:], **{keyword: cache}).logits[0, -1]
     return (last - model(ids, use_cache=False).logits[0, -1]).abs().max().item()
 
 

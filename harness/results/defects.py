@@ -20,13 +20,15 @@ docstring describes it in paragraphs of ``Key: value``; a value may continue on 
 The first line is the title.  ``Claims`` are numbers of claims, or, where a claim has variants and
 only some are meant, ``C2 [static]``, or ``none`` where no claim notices it; ``Types`` are model
 types (as in ``tiny:mamba``) or patterns such as ``gemma*``; ``Met by`` says whom it concerns;
-versions are those of transformers.  A script has fewer than 40 lines of code, blank lines and
-comments aside.  It exits with 1 where the defect shows and with 0 where it does not.  A script
-that ends by an exception shows nothing.
+versions are those of transformers.  ``Fixed in``, which a docstring may leave out, is the version
+that fixed the defect: in that one and in later ones it must not show.  A script has fewer than 40
+lines of code, blank lines and comments aside.  It exits with 1 where the defect shows and with 0
+where it does not.  A script that ends by an exception shows nothing.
 
-``Fix`` says where the library has to change and how, or ``none, because …``.  A script with a fix
-has a function ``fix`` that changes the library as an upstream fix would, in memory, and calls it
-under ``--fixed`` before it measures::
+``Fix`` says where the library has to change and how, or ``none, because …``.  Line numbers are
+those of the first version in ``Seen in``, unless another is named.  A script with a fix has a
+function ``fix`` that changes the library as an upstream fix would, in memory, and calls it under
+``--fixed`` before it measures::
 
     if "--fixed" in sys.argv:
         fix()
@@ -46,6 +48,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from packaging.version import Version
+
 from assay.harness.results.errors import BadInput
 
 KEYS = (
@@ -53,6 +57,9 @@ KEYS = (
     *("Expected", "Observed", "Cause", "Fix", "Upstream"),
 )
 """The keys of every docstring, each once."""
+
+FIXED_IN = "Fixed in"
+"""The key of a docstring whose defect a version of the library has fixed."""
 
 MARK = "<!-- Written by: assay defects -->"
 """Marks an index, so that another README is not overwritten."""
@@ -66,9 +73,10 @@ FIXED = 'if "--fixed" in sys.argv:\n    fix()\n'
 PATIENCE = 300.0
 """Seconds that a script may take."""
 
-_KEY = re.compile(rf"({'|'.join(KEYS)}):(?:\s+(.*))?")
+_KEY = re.compile(rf"({'|'.join((*KEYS, FIXED_IN))}):(?:\s+(.*))?")
 _CLAIM = re.compile(r"([A-Z][0-9]+)(?:\s*\[([^\]]*)\])?")
 _VERSION = re.compile(r"\d+(?:\.\w+)+")
+_RELEASE = re.compile(r"\d+(?:\.\d+)+")
 _SLUG = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
@@ -100,6 +108,15 @@ class Defect:
     def versions(self) -> list[str]:
         """The versions of transformers that it was observed in."""
         return _VERSION.findall(self.fields["Seen in"])
+
+    @property
+    def fixed_in(self) -> str:
+        """The version of transformers that fixed it, or nothing."""
+        return "".join(_RELEASE.findall(self.fields.get(FIXED_IN, ""))[:1])
+
+    def fixed_by(self, installed: str) -> bool:
+        """Whether this version of transformers has it fixed."""
+        return bool(self.fixed_in) and Version(self.fixed_in) <= Version(installed)
 
     @property
     def fixed(self) -> bool:
@@ -150,6 +167,8 @@ def _read(path: Path) -> Defect:
     ):
         if not entries and (key, defect.fields[key]) != ("Claims", "none"):
             raise BadInput(f"defect {path}: {key!r} names none: {defect.fields[key]!r}")
+    if FIXED_IN in defect.fields and not defect.fixed_in:
+        raise BadInput(f"defect {path}: {FIXED_IN!r} names none: {defect.fields[FIXED_IN]!r}")
     if defect.fixed == defect.fields["Fix"].startswith("none"):
         raise BadInput(f"defect {path}: 'Fix' and its function disagree whether there is a fix")
     if (lines := _lines(source, tree)) > MOST_LINES:
@@ -225,13 +244,17 @@ def index(defects: list[Defect]) -> str:
         "in its function `fix`, and measures again: then it exits with 0.",
         f"{fixes} of {len(defects)} have a fix. `assay defects --run` runs all, with it and",
         "without.",
+        "Line numbers are those of the first version in which a defect was seen, unless another",
+        "is named.",
         "",
         "| script | defect | claims | types | met by | seen in | fix |",
         "|---|---|---|---|---|---|---|",
     ]
     for each in defects:
         cells = [f"[{each.slug}]({each.path.name})", each.title]
-        cells += [each.fields[key] for key in ("Claims", "Types", "Met by", "Seen in")]
+        cells += [each.fields[key] for key in ("Claims", "Types", "Met by")]
+        fixed = f"; fixed in {each.fixed_in}" if each.fixed_in else ""
+        cells.append(each.fields["Seen in"] + fixed)
         cells.append("`--fixed`" if each.fixed else "none")
         lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
     for each in defects:

@@ -156,6 +156,41 @@ def test_a_defect_s_fix_is_run_as_well_and_fails_the_command_unless_it_works(
     assert "1 of 1 have a fix" in (folder / "README.md").read_text()
 
 
+@pytest.mark.parametrize("release", ["5.24.0", "5.9"])
+def test_a_defect_that_the_installed_version_has_fixed_is_to_show_no_longer(
+    folder, capsys, monkeypatch, release
+):
+    docstring = DOCSTRING.replace("Expected:", f"Fixed in: transformers {release}\nExpected:")
+    docstring = docstring.replace("none, because it is made up", "x.py, 3: read later")
+    code = FIX.format(broken=False, more="else:\n    broken = {broken}\n")
+    put(folder, docstring=docstring, code=code.format(broken=False))
+    (defect,) = defects.read(folder)
+    assert defect.fixed_in == release
+    assert "4.57.1, 5.0.0rc1; fixed in" in defects.index([defect])
+    for installed, exit_code, words in (
+        ("5.24.0", 0, f"lost: fixed in {release}"),
+        ("5.25.0.dev0", 0, f"lost: fixed in {release}"),
+        ("5.8.1", 1, "lost: does not show; fixed"),
+    ):
+        monkeypatch.setattr("assay.harness.cli.defects.version", lambda _, at=installed: at)
+        assert main(["defects", str(folder), "--run"]) == exit_code
+        output = capsys.readouterr().out
+        assert words in output
+        assert ("1 of 1 fixed defect gone" in output) is (exit_code == 0)
+    put(folder, docstring=docstring, code=code.format(broken=True))
+    assert main(["defects", str(folder), "--run"]) == 0
+    monkeypatch.setattr("assay.harness.cli.defects.version", lambda _: "5.24.0")
+    capsys.readouterr()
+    assert main(["defects", str(folder), "--run"]) == 1
+    assert f"lost: shows, though fixed in {release}" in capsys.readouterr().out
+
+
+def test_a_fix_in_no_version_is_refused(folder):
+    put(folder, docstring=DOCSTRING.replace("Expected:", "Fixed in: main\nExpected:"))
+    with pytest.raises(BadInput, match="'Fixed in' names none"):
+        defects.read(folder)
+
+
 def test_a_docstring_and_its_script_agree_whether_there_is_a_fix(folder):
     put(folder, code=FIX.format(broken=False, more=""))
     with pytest.raises(BadInput, match="disagree"):
