@@ -21,6 +21,7 @@ IMPLEMENTATIONS = ["eager", "sdpa", "flex_attention", "flash_attention_2", "flas
 @law(
     "C8",
     "attention implementations agree",
+    needs=["switchable-attention"],
     source="beyond the documents",
     control="the other implementation, with the first token hidden from it",
 )
@@ -43,7 +44,7 @@ def test_attention_implementations_agree(subject, implementation, draw, check):
 @law(
     "C8",
     "attention implementations agree under left padding and with a cache",
-    needs=["causal", "cache", "left-padding"],
+    needs=["causal", "cache", "left-padding", "switchable-attention"],
     source="beyond the documents",
     control="a neighbour's row in place of one's own",
     enough=8,

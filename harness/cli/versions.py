@@ -85,7 +85,7 @@ def _parser() -> Parser:
         "claims belongs before it.",
     )
     add = parser.add_argument
-    add("versions", nargs="*", metavar="VERSION", help="such as 4.48 or 5.8.1 (default: eleven)")
+    add("versions", nargs="*", metavar="VERSION", help="such as 4.48 or 5.8.1 (default: twelve)")
     add(
         "--model",
         action="append",

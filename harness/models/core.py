@@ -196,8 +196,8 @@ class Core(ABC):
     @cached_property
     def bound(self) -> Bound:
         """The roles of forward's arguments, as far as its signature tells."""
-        if isinstance(self.model, Wrapped):
-            return roles.bind(self.model.called)
+        if isinstance(self.model, Wrapped):  # which gives the ids their name
+            return roles.bind(self.model.called).taking_ids
         return roles.bind(self.model.forward, type(self.model).__mro__)
 
     @property
@@ -217,8 +217,8 @@ class Core(ABC):
     @cached_property
     def ids_argument(self) -> str | None:
         """The name of forward's argument for the ids; None where it has none."""
-        called = self.model.called if isinstance(self.model, Wrapped) else self.model.forward
-        return roles.ids_argument(called)
+        named = self.takes(Role.IDS)
+        return self.bound[Role.IDS] if named else roles.ids_argument(self.model.forward)
 
     @cached_property
     def routes(self) -> bool:

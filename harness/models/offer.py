@@ -34,17 +34,10 @@ so only the law about it does.
 
 OF_TYPE = frozenset(
     {
-        *(
-            "generation",
-            "lm-head",
-            "logits",
-            "encoder",
-            "embedding-table",
-            "inputs-embeds",
-            "padding",
-        ),
+        *("generation", "lm-head", "logits", "encoder"),
+        *("embedding-table", "inputs-embeds", "padding", "blocks", "switchable-attention"),
         *("cached-generation", "cache", "chunks-beside-cache"),
-        *("loss", "logits-to-keep", "gradient-checkpointing"),
+        *("loss", "logits-to-keep", "gradient-checkpointing", "packing"),
         *("position-ids", "mask-4d", "kv-cache", "mask-beside-cache"),
     }
 )

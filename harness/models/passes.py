@@ -81,8 +81,10 @@ def _run(subject: Core, request: Pass) -> Output:
         rows.tensors["router gap"] = torch.ones(batch, n, 1, device=subject.device)
     if away:
         rows = rows.map(lambda tensor: tensor.to(subject.home))
-    cache = roles.returned_cache(output, subject.cache_argument)
-    if _needs_places(subject) and cache is not None:
+    cache = None
+    if request.keep or request.cache is not None:
+        cache = roles.returned_cache(output, subject.cache_argument)
+    if cache is not None and _needs_places(subject):
         compat.count(cache, request.cache, n)
     loss = output.get("loss") if Role.LABELS in request.options else None
     return Output(rows, cache, pooled, loss)
@@ -176,15 +178,13 @@ def _arguments(subject: Core, request: Pass) -> dict[str, Any]:
         arguments[Role.MASK] = wide
     if request.states:
         arguments[Role.STATES] = True
-    if subject.cache_argument is not None:
-        if subject.takes_more or subject.takes(Role.KEEP):
-            arguments[Role.KEEP] = request.keep or request.cache is not None
-        if request.cache is not None:
-            arguments[subject.cache_argument] = request.cache
-            if _needs_places(subject):
-                arguments[Role.NEW_INDICES] = compat.places(request.cache, n, subject.device)
-    elif subject.takes(Role.KEEP):
-        arguments[Role.KEEP] = False  # else it may keep a state of its own between passes
+    if subject.takes(Role.KEEP) or (subject.takes_more and subject.takes(Role.CACHE)):
+        # Without a cache too: a model may keep a state of its own between passes.
+        arguments[Role.KEEP] = request.keep or request.cache is not None
+    if request.cache is not None and subject.cache_argument is not None:
+        arguments[subject.cache_argument] = request.cache
+        if _needs_places(subject):
+            arguments[Role.NEW_INDICES] = compat.places(request.cache, n, subject.device)
     if subject.is_encoder_decoder and Role.ENCODED not in request.options:
         arguments[Role.ENCODED] = encoders.fixed(subject, batch)
     return arguments

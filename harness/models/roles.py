@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import pairwise
 from typing import Any
@@ -113,6 +113,11 @@ class Bound:
     caches: tuple[str, ...] = ()
     certain: bool = True
     unknown: tuple[str, ...] = ()
+
+    @property
+    def taking_ids(self) -> Bound:
+        """The same with ids by the library's name."""
+        return replace(self, names={**self.names, Role.IDS: SPELLINGS[Role.IDS][0]})
 
     @property
     def complete(self) -> bool:
@@ -284,16 +289,13 @@ def returned_cache(output: Mapping[str, Any] | Any, name: str | None = None) -> 
 
     By ``name``, the argument's, else by the library's names, else the one value that is a `Cache`.
     """
-    get = getattr(output, "get", None)
-    if get is None:
+    if not isinstance(output, Mapping):
         return None
-    present = [
-        each for each in (name, *SPELLINGS[Role.CACHE]) if each is not None and each in output
-    ]
-    for each in present:
-        if get(each) is not None:
-            return get(each)
-    caches = [each for each in output.values() if isinstance(each, transformers.Cache)]
+    values = dict(output.items())  # an output of the library warns if it is asked by an old name
+    for each in (name, *SPELLINGS[Role.CACHE]):
+        if each is not None and values.get(each) is not None:
+            return values[each]
+    caches = [each for each in values.values() if isinstance(each, transformers.Cache)]
     return caches[0] if caches else None
 
 

@@ -38,7 +38,7 @@ def lengths(sizes: Sequence[int], device: torch.device) -> dict[str, Any]:
         keys: edges,
         "max_length_q": max(sizes),
         "max_length_k": max(sizes),
-        Role.SAMPLE_INDICES: index[None],
+        roles.SPELLINGS[Role.SAMPLE_INDICES][0]: index[None],
     }
 
 

@@ -161,6 +161,7 @@ class Subject(Core):
         the first block's input.  Raises LookupError where the block is never called as a module,
         and `Missing` where its output is not one row for each token.
         """
+        self._find_arguments()
         return blocks.output(self, depth, ids, **arguments)
 
     def head_input(self, ids: Tensor | None = None, **arguments: Any) -> Tensor:
@@ -168,7 +169,12 @@ class Subject(Core):
 
         Raises LookupError where there is no output embedding.
         """
+        self._find_arguments()
         return blocks.head_input(self, ids, **arguments)
+
+    def _find_arguments(self) -> None:
+        """Find the arguments that are found by passes, before hooks end a pass early."""
+        _ = self.positions_argument, self.cache_argument
 
     def attentions(self, ids: Tensor) -> list[Tensor]:
         """Self-attention weights (eager), [batch, heads, n, n] for each layer.

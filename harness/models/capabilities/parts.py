@@ -32,7 +32,7 @@ from assay.harness.models.roles import Role
 from assay.harness.models.shortage import pass_on
 from assay.harness.models.subject import Subject
 from assay.harness.models.wrapped import Wrapped
-from assay.harness.results.errors import REFUSALS, Missing, Unavailable, first_line
+from assay.harness.results.errors import REFUSALS, Missing, Unavailable, brief, first_line
 
 HALF = 16
 """Bits of the narrower dtypes."""
@@ -63,6 +63,17 @@ def _whole_attention(subject: Subject) -> None:
         raise Missing("attention weights do not sum to one: some attention goes to a sink")
     if sinks.present(subject):
         raise Missing("attention has a sink in addition to its weights")
+
+
+@capability("switchable-attention")
+def _switchable_attention(subject: Subject) -> None:
+    """Another attention implementation can be chosen for a loaded model."""
+    try:
+        with subject.attending_by("eager"):
+            subject.rows(prompt(subject), states=False)
+    except REFUSALS as error:
+        pass_on(error)
+        raise Missing(f"the model's attention cannot be chosen: {brief(error)}") from error
 
 
 @capability("generation")

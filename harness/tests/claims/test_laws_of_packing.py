@@ -73,15 +73,11 @@ def test_a_state_that_goes_on_into_the_next_sample_is_caught(kernels, mixing):
     assert result.verdict is Verdict.REFUTED, result.reason
 
 
-def test_convolutions_of_lfm3_run_on_over_samples():
-    result = verdict(APART, toy("lfm3"), budget(3))  # docs/defects
-    assert result.verdict is Verdict.REFUTED, result.reason
-
-
 @pytest.mark.parametrize(
     ("spec", "why"),
     [
         ("qwen3_5_text", "the library refuses: `causal_conv1d_fn` can't keep packed sequences"),
+        ("lfm3", "the library refuses: `causal_conv1d_fn` can't keep packed sequences"),
         ("bamba", "the library refuses: `causal_conv1d_fn` can't keep packed sequences"),
         ("mamba", "no layer that keeps a state is given the lengths of samples"),
         ("llama", "the cache holds keys and values and nothing else"),

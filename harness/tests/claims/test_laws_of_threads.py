@@ -107,9 +107,9 @@ def test_a_backend_whose_window_is_longer_is_caught(windowed):
 def test_bitwise_drafts_must_choose_the_same_tokens_in_near_ties(monkeypatch):
     usual = generation.scores
 
-    def tied(subject, ids, mode, use_cache, **options):
+    def tied(subject, ids, mode, cached, **options):
         """Of drafted tokens the last is another, which is nearly as likely."""
-        made = usual(subject, ids, mode, use_cache, **options)
+        made = usual(subject, ids, mode, cached, **options)
         if mode != "assisted":
             return made
         best = made.rows["logits"][:, -1].topk(2).indices[:, 1:]

@@ -20,6 +20,8 @@ from assay.claims import test_order as order
 from assay.claims import test_padding as padding
 from assay.claims import test_positions as positions
 from assay.harness import faults
+from assay.harness.models import roles
+from assay.harness.models.roles import Role
 from assay.harness.models.subject import Subject
 from assay.harness.operations import variants
 from assay.harness.results.verdicts import Verdict
@@ -43,7 +45,7 @@ def with_other_arguments(spec: str, change: Callable[[dict[str, Any]], None]) ->
 
 def past(named: dict[str, Any]) -> int:
     """Tokens in the cache that a pass is given."""
-    kept = named.get("past_key_values")
+    kept = roles.value(named, Role.CACHE)
     return int(kept.get_seq_length()) if kept is not None else 0
 
 
@@ -59,13 +61,13 @@ def at_the_window(named: dict[str, Any]) -> None:
 
 
 def in_large_rooms(named: dict[str, Any]) -> None:
-    kept = named.get("past_key_values")
+    kept = roles.value(named, Role.CACHE)
     if isinstance(kept, transformers.StaticCache) and kept.get_max_length() > 90 and past(named):
         moved_on(named)
 
 
 def in_static_rooms(named: dict[str, Any]) -> None:
-    if isinstance(named.get("past_key_values"), transformers.StaticCache) and past(named):
+    if isinstance(roles.value(named, Role.CACHE), transformers.StaticCache) and past(named):
         moved_on(named)
 
 
@@ -85,7 +87,7 @@ def without_mask_of_the_past(named: dict[str, Any]) -> None:
 
 def with_the_encoders_of_neighbours(named: dict[str, Any]) -> None:
     if past(named):
-        for layer in named["past_key_values"].cross_attention_cache.layers:
+        for layer in roles.value(named, Role.CACHE).cross_attention_cache.layers:
             layer.keys = layer.keys.roll(1, 0)
 
 

@@ -9,8 +9,9 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from assay.fixtures import families
-from assay.harness.models import capabilities, loading, masks
+from assay.harness.models import capabilities, loading, masks, roles
 from assay.harness.models.capabilities import Missing, designs, probe
+from assay.harness.models.roles import Role
 from assay.harness.models.rounding import Rounding
 from assay.harness.models.subject import Subject
 from assay.harness.tests.support.toys import (
@@ -108,7 +109,7 @@ def test_positions_are_taken_whatever_comes_of_a_mask():
     }
     assert "mask-4d" not in model_capabilities
     said = probe(toy("tiny:causal:reformer")).why_missing("position-ids")
-    assert str(said).startswith("the model does not take position_ids: ")
+    assert str(said).startswith("the model does not take given positions: ")
 
 
 def test_positions_that_restart_are_packed_sequences_where_the_mask_follows_them():
@@ -138,7 +139,7 @@ def refusing_chunks(error: Exception):
     subject = fresh("llama")
 
     def refuse(module, arguments, named):
-        cache = named.get("past_key_values")
+        cache = roles.value(named, Role.CACHE)
         if cache is not None and cache.get_seq_length() and named["input_ids"].shape[1] > 1:
             raise error
 

@@ -11,8 +11,10 @@ from transformers import LlamaForCausalLM
 
 import assay
 from assay.harness.checking.profiles import PROFILES
+from assay.harness.models import roles
 from assay.harness.models.capabilities import probe, registry
 from assay.harness.models.clock import ForwardClock
+from assay.harness.models.roles import Role
 from assay.harness.models.subject import Subject
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.tiny_llama import llama
@@ -66,12 +68,13 @@ class SleepsWithACache(LlamaForCausalLM):
     slept = 0
     passed: Time
 
-    def forward(self, *arguments: Any, past_key_values: Any = None, **named: Any) -> Any:
-        if past_key_values is not None and past_key_values.get_seq_length():
+    def forward(self, *arguments: Any, **named: Any) -> Any:
+        cache = roles.value(named, Role.CACHE)
+        if cache is not None and cache.get_seq_length():
             type(self).slept += 1
             self.passed.sleep(3600)
             time.sleep(3600)
-        return super().forward(*arguments, past_key_values=past_key_values, **named)
+        return super().forward(*arguments, **named)
 
 
 def test_claims_that_need_what_hangs_wait_for_it_once(

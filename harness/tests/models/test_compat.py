@@ -129,6 +129,7 @@ IN_ALL_VERSIONS = {
         "AutoTokenizer",
         "BertConfig",
         "BertForMaskedLM",
+        "Cache",
         "CONFIG_MAPPING",
         "Conv1D",
         "GPT2Config",

@@ -127,9 +127,9 @@ def test_a_draft_that_is_accepted_unseen_is_caught(spec):
 def test_a_token_that_is_not_the_likeliest_is_caught_in_other_modes(mode, monkeypatch):
     usual = generation.scores
 
-    def changed(subject, ids, mode, use_cache, **more):
-        made = usual(subject, ids, mode, use_cache, **more)
-        if use_cache:
+    def changed(subject, ids, mode, cached, **more):
+        made = usual(subject, ids, mode, cached, **more)
+        if cached:
             made.ids[:, 0] = (made.ids[:, 0] + 1) % subject.vocabulary
         return made
 

@@ -24,8 +24,8 @@ def subject(request):
 """A model whose forward takes positions and ignores them."""
 
 LACKS = (
-    "tiny:gpt2 lacks `position-ids` (with it `one-row-of-positions`, `positions-alone`, "
-    "`packing`), which causal:gpt2 has in "
+    "tiny:gpt2 lacks `position-ids` (with it `packing`, `one-row-of-positions`, "
+    "`positions-alone`), which causal:gpt2 has in "
     f"transformers {offers.version()}: the model takes position_ids and does not use them"
 )
 

@@ -1,0 +1,70 @@
+"""Planted drifts: no change of names, types, outputs or defaults makes Assay quiet.
+
+`tox -e drifts` runs all laws on five types after each drift; the gate runs each drift on one type.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from assay.fixtures import families
+from assay.harness.faults.drifts import DRIFTS, Inapplicable
+from assay.harness.models.capabilities.recorded import lacking
+from assay.harness.tests.support.drifts_judged import (
+    CARRIED,
+    LOUD,
+    QUIET,
+    TYPES,
+    Outcome,
+    judged,
+)
+
+CLAIMS = ("C2", "C4", "C5", "C9", "G2", "G8")
+"""Laws that use each argument and output of a pass."""
+
+
+def applicable(name: str) -> list[str]:
+    """The types that a drift changes."""
+    types = []
+    for model_type in TYPES:
+        try:
+            DRIFTS[name].change(families.tiny(model_type))
+        except Inapplicable:
+            continue
+        types.append(model_type)
+    return types
+
+
+@pytest.mark.parametrize(("number", "name"), enumerate(DRIFTS), ids=[*DRIFTS])
+def test_a_drift_is_carried_or_named(number: int, name: str) -> None:
+    types = applicable(name)
+    assert types, f"{name} changes no type"
+    outcome = judged(types[number % len(types)], name, CLAIMS)
+    assert outcome.state in (CARRIED, LOUD), outcome
+    assert (outcome.state == LOUD) is bool(outcome.why)
+
+
+@pytest.mark.drifts
+@pytest.mark.parametrize(("name", "model_type"), itertools.product(DRIFTS, TYPES), ids="-".join)
+def test_after_a_drift_all_laws_are_examined_or_the_run_fails(name: str, model_type: str) -> None:
+    try:
+        outcome = judged(model_type, name)
+    except Inapplicable as why:
+        pytest.skip(str(why))
+    assert outcome.state in (CARRIED, LOUD), outcome
+
+
+def test_a_run_with_fewer_laws_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the expected capabilities, a drift that hides the head is green with fewer laws."""
+    monkeypatch.setattr("assay.harness.models.runs.recorded.lacking", lambda subject: {})
+    assert lacking.__module__.endswith("recorded")
+    outcome = judged("llama", "head-not-given", ("C4", "G6"))
+    assert isinstance(outcome, Outcome)
+    assert outcome.state == QUIET, outcome
+
+
+def test_there_are_drifts_of_each_kind() -> None:
+    assert len(DRIFTS) >= 30
+    assert all(drift.what for drift in DRIFTS.values())

@@ -1,0 +1,75 @@
+"""What becomes of a run after a planted drift: carried, loud, or quiet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+import pytest
+
+import assay
+from assay.fixtures import families
+from assay.harness.checking.profiles import PROFILES
+from assay.harness.faults.drifts import DRIFTS
+from assay.harness.results.errors import BadInput
+from assay.harness.results.verdicts import Result, Verdict
+
+CARRIED, LOUD, QUIET = "carried", "loud", "quiet"
+
+TYPES = ("llama", "gpt2", "t5", "bert", "mamba")
+
+ONE = replace(PROFILES["glance"], examples=1, shrink=0)
+"""One example of each law, and no control: whether laws are examined, not whether they hold."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """`CARRIED`: the same verdicts.  `LOUD`: the run fails, and ``why`` says by what.  `QUIET`:
+    laws are no longer examined, and nothing says so.
+    """
+
+    state: str
+    why: str = ""
+
+
+def judged(model_type: str, drift: str, claims: str | Sequence[str] = "laws") -> Outcome:
+    """Laws of a tiny model after a drift, compared with those before it.
+
+    Raises `Inapplicable` where the model has nothing that the drift changes.
+    """
+    model = families.tiny(model_type)
+    DRIFTS[drift].change(model)
+    claims = claims if isinstance(claims, str) else tuple(claims)
+    before = verdicts_before(model_type, claims)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(PROFILES, "glance", ONE)
+        try:
+            run = assay.check(model, claims=claims, profile="glance")
+        except BadInput as error:
+            return Outcome(LOUD, str(error))
+    if run.lacking:
+        return Outcome(LOUD, run.lacking[0])
+    after = {_key(result): result.verdict for result in run.results}
+    refuted = [each for each in run.refuted if before[_key(each)] is not Verdict.REFUTED]
+    if refuted:
+        return Outcome(LOUD, f"{refuted[0].id}: {refuted[0].reason}")
+    changed = [key for key, verdict in before.items() if after[key] is not verdict]
+    if changed:
+        return Outcome(QUIET, f"{len(changed)}: {changed[0]} is {after[changed[0]]}")
+    return Outcome(CARRIED)
+
+
+@cache
+def verdicts_before(
+    model_type: str, claims: str | tuple[str, ...]
+) -> dict[tuple[str, str], Verdict]:
+    """The verdicts on the unmodified model."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(PROFILES, "glance", ONE)
+        run = assay.check(families.tiny(model_type), claims=claims, profile="glance")
+    return {_key(result): result.verdict for result in run.results}
+
+
+def _key(result: Result) -> tuple[str, str]:
+    return result.id, result.name
