@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from assay.fixtures.prompts import lengths, prompts
 from assay.harness.checking.laws import law
 from assay.harness.models import caches, capabilities
-from assay.harness.models.roles import Role
 from assay.harness.operations import drafting, generation, padding
 
 
@@ -85,7 +84,7 @@ def test_a_padded_batch_is_continued_as_each_prompt_alone(subject, mode, draw, c
     left = not subject.is_encoder_decoder  # an encoder's prompts are padded on the right
     if left:
         capabilities.require(subject, "left-padding")
-        if not subject.takes(Role.POSITIONS):  # then `generate` passes none
+        if "positions-argument" not in capabilities.probe(subject):  # then `generate` passes none
             capabilities.require(subject, "padding-by-mask")
     prompt = draw(short_prompts(subject, shortest=2, rows=3, least_rows=2), "prompt")
     batch = padding.ragged(subject, prompt.ids, draw(lengths(prompt), "lengths"), left)

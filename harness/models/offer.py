@@ -38,7 +38,7 @@ OF_TYPE = frozenset(
         *("embedding-table", "inputs-embeds", "padding", "blocks", "switchable-attention"),
         *("cached-generation", "cache", "chunks-beside-cache"),
         *("loss", "logits-to-keep", "gradient-checkpointing", "packing"),
-        *("position-ids", "mask-4d", "kv-cache", "mask-beside-cache"),
+        *("position-ids", "positions-argument", "mask-4d", "kv-cache", "mask-beside-cache"),
     }
 )
 """Capabilities that every model of a type has, in any configuration: the inputs of its code.

@@ -275,10 +275,8 @@ def attentions(subject: Core, ids: Tensor) -> list[Tensor]:
     Empty where the model returns none.  Raises what the model raises.
     """
     decoder = "decoder_" if subject.is_encoder_decoder else ""
-    values: dict[str, Any] = {Role.IDS: ids, Role.ATTENTIONS: True, Role.NAMED_OUTPUT: True}
-    if subject.is_encoder_decoder:
-        values[Role.ENCODED] = encoders.fixed(subject, len(ids))
+    positional, named = called_with(subject, _plain(ids, attentions=True))
     with subject.attending_by("eager"), torch.no_grad():
-        output = subject.model(**subject.bound.named(values))
+        output = subject.model(*positional, **named)
     layers = output.get(f"{decoder}attentions") or ()
     return [layer for layer in layers if torch.is_tensor(layer) and layer.ndim == 4]

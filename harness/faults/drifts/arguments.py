@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from transformers import Cache, PreTrainedModel
@@ -86,9 +87,8 @@ def retype(model: PreTrainedModel, role: Role, annotation: Any) -> None:
 
 def _each(roles: Iterable[Role], verb: str, what: str, change: Callable[..., None]) -> None:
     for role in roles:
-        drift(f"{role.value}-{verb}", f"the argument for {role.value} {what}")(
-            lambda model, role=role: change(model, role)
-        )
+        register = drift(f"{role.value}-{verb}", f"the argument for {role.value} {what}")
+        register(partial(change, role=role))
 
 
 _each(

@@ -26,7 +26,8 @@ def _class_moved(model: PreTrainedModel) -> None:
 
 @drift("type-renamed", "the configuration's model_type is another")
 def _type_renamed(model: PreTrainedModel) -> None:
-    model.config.model_type = "next"
+    config: Any = model.config
+    config.model_type = "next"
 
 
 def _without(name: str) -> Callable[[PreTrainedModel], None]:

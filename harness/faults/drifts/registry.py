@@ -85,7 +85,8 @@ def replace_forward(
 
 def renamed_inputs(model: PreTrainedModel, names: Mapping[str, str]) -> None:
     """Let `generate` pass arguments by their new names, as the library would after a rename."""
-    usual = type(model).prepare_inputs_for_generation
+    kind: Any = type(model)
+    usual = kind.prepare_inputs_for_generation
 
     def prepare(self: PreTrainedModel, *args: Any, **kwargs: Any) -> dict[str, Any]:
         inputs = usual(self, *args, **kwargs)

@@ -73,6 +73,13 @@ def _free_embeddings(subject: Subject) -> None:
             raise Missing(f"no gradient reaches the embeddings ({brief(error)})") from error
 
 
+@capability("positions-argument")
+def _positions_argument(subject: Subject) -> None:
+    """Forward names its positions: then `generate` passes them."""
+    if not subject.takes(Role.POSITIONS):
+        raise Missing(f"the model's forward has no {subject.bound[Role.POSITIONS]}")
+
+
 @capability("position-ids")
 def _position_ids(subject: Subject) -> None:
     """Takes positions, and they matter: equal ones give another output than the usual order."""

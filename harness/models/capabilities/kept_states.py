@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from assay.harness.models import caches, roles
+from assay.harness.models import caches, passes, roles
 from assay.harness.models.capabilities.probing import agree, prompt
 from assay.harness.models.capabilities.registry import capability, needs, probe
-from assay.harness.models.roles import Role
+from assay.harness.models.core import Pass
 from assay.harness.models.shortage import pass_on
 from assay.harness.models.subject import Subject
 from assay.harness.results.errors import REFUSALS, Missing, first_line
@@ -52,10 +52,10 @@ def _wants_the_past_again(subject: Subject) -> bool:
         return False
     try:
         filled = subject(ids[:, :-1], keep=True, states=False).cache
-        values: dict[str, Any] = {Role.IDS: ids, Role.KEEP: True, Role.NAMED_OUTPUT: True}
-        arguments = {**subject.bound.named(values), str(subject.cache_argument): filled}
+        request = Pass(ids, None, None, None, filled, keep=True, states=False, options={})
+        positional, named = passes.called_with(subject, request)
         with torch.no_grad():
-            output = subject.model(**arguments)
+            output = subject.model(*positional, **named)
     except REFUSALS as error:
         pass_on(error)
         return False

@@ -13,6 +13,7 @@ import transformers
 from transformers import Cache, DynamicCache, LlamaForCausalLM
 from transformers.utils.deprecation import deprecate_kwarg
 
+import assay
 from assay.harness.models import caches, roles
 from assay.harness.models.roles import Role, bind
 from assay.harness.models.subject import Subject
@@ -86,7 +87,7 @@ class Own(LlamaForCausalLM):
     """Names its cache without a type, and calls it otherwise."""
 
     def forward(self, input_ids=None, kv=None, use_cache=None, **named):  # type: ignore[override]
-        inner = next(n for n in ("cache", "past_key_values") if _names(LlamaForCausalLM, n))
+        inner = inner_name()
         output = super().forward(input_ids, use_cache=use_cache, **{inner: kv}, **named)
         return {"logits": output.logits, "kv": output.get(inner)}
 
@@ -102,12 +103,13 @@ class Deaf(LlamaForCausalLM):
     """Takes a cache by two names, and reads the second."""
 
     def forward(self, input_ids=None, past=None, kv_states=None, use_cache=None, **named):  # type: ignore[override]
-        inner = next(n for n in ("cache", "past_key_values") if _names(LlamaForCausalLM, n))
+        inner = inner_name()
         return super().forward(input_ids, use_cache=use_cache, **{inner: kv_states}, **named)
 
 
-def _names(kind: type, name: str) -> bool:
-    return name in bind(kind.forward).parameters  # type: ignore[attr-defined]
+def inner_name() -> str:
+    """The name that the library's Llama gives its cache."""
+    return bind(LlamaForCausalLM.forward)[Role.CACHE]
 
 
 @pytest.mark.parametrize(("kind", "name"), [(Own, "kv"), (Deaf, "kv_states")])
@@ -186,3 +188,48 @@ def test_the_library_s_output_is_read_by_either_name() -> None:
     subject = toy("llama")
     output = roles.call(subject.model, prompt(subject, 3), keep=True)
     assert isinstance(roles.returned_cache(output), transformers.Cache)
+
+
+def at_zero(cache: Any, ids: torch.Tensor, positions: Any) -> Any:
+    """Position 0 for each token of a cached step."""
+    past = cache is not None and cache.get_seq_length() > 0
+    return torch.zeros_like(ids) if past else positions
+
+
+class NewName(LlamaForCausalLM):
+    """Cached steps get position 0; the cache has the name of transformers 5.24, without a type."""
+
+    def forward(self, input_ids=None, position_ids=None, cache=None, **named):  # type: ignore[override]
+        position_ids = at_zero(cache, input_ids, position_ids)
+        inner = {inner_name(): cache}
+        return super().forward(input_ids, position_ids=position_ids, **inner, **named)
+
+
+class OldName(LlamaForCausalLM):
+    """The same with the name until transformers 5.23."""
+
+    def forward(self, input_ids=None, position_ids=None, past_key_values=None, **named):  # type: ignore[override]
+        past_key_values = named.pop("cache", past_key_values)
+        position_ids = at_zero(past_key_values, input_ids, position_ids)
+        inner = {inner_name(): past_key_values}
+        return super().forward(input_ids, position_ids=position_ids, **inner, **named)
+
+
+class OwnName(LlamaForCausalLM):
+    """The same with a name of one's own."""
+
+    def forward(self, input_ids=None, position_ids=None, kv=None, **named):  # type: ignore[override]
+        kv = named.pop("cache", named.pop("past_key_values", kv))
+        position_ids = at_zero(kv, input_ids, position_ids)
+        inner = {inner_name(): kv}
+        return super().forward(input_ids, position_ids=position_ids, **inner, **named)
+
+
+@pytest.mark.parametrize("kind", [NewName, OldName, OwnName])
+def test_broken_caches_are_refuted_whatever_their_name(kind: type) -> None:
+    model = fresh("llama").model
+    model.__class__ = kind
+    run = assay.check(model, claims=["C2", "C4"], profile="glance")
+    refuted = {result.id for result in run.refuted}
+    assert refuted == {"C2", "C4"}
+    assert len(run.refuted) > 8

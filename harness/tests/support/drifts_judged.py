@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -54,10 +55,19 @@ def judged(model_type: str, drift: str, claims: str | Sequence[str] = "laws") ->
     refuted = [each for each in run.refuted if before[_key(each)] is not Verdict.REFUTED]
     if refuted:
         return Outcome(LOUD, f"{refuted[0].id}: {refuted[0].reason}")
-    changed = [key for key, verdict in before.items() if after[key] is not verdict]
-    if changed:
-        return Outcome(QUIET, f"{len(changed)}: {changed[0]} is {after[changed[0]]}")
+    # Of a claim another variant may be examined: the one that is not the default any more.
+    counts = examined(after)
+    fewer = [id for id, count in examined(before).items() if counts[id] < count]
+    changed = [k for k, v in before.items() if after[k] not in (v, Verdict.NOT_APPLICABLE)]
+    changed = [key for key in changed if before[key] is not Verdict.NOT_APPLICABLE]
+    if fewer or changed:
+        return Outcome(QUIET, f"fewer of {fewer}; other verdicts of {changed}")
     return Outcome(CARRIED)
+
+
+def examined(verdicts: dict[tuple[str, str], Verdict]) -> Counter[str]:
+    """How many variants of each claim apply."""
+    return Counter(id for (id, _), v in verdicts.items() if v is not Verdict.NOT_APPLICABLE)
 
 
 @cache
