@@ -152,10 +152,15 @@ def _unexamined(results: Iterable[Result], run: RunRecord | None) -> str:
         elif result.unavailable:
             groups.setdefault(result.reason.partition(": ")[2] or result.reason, []).append(result)
     parts = (
-        (rows[0].capability, counted(len(rows), rows[0].kind.value), clipped(why, LONGEST_REASON))
+        (_label(rows[0]), counted(len(rows), rows[0].kind.value), clipped(why, LONGEST_REASON))
         for why, rows in groups.items()
     )
     return ", ".join(f"{capability} ({count}: {why})" for capability, count, why in parts)
+
+
+def _label(result: Result) -> str:
+    """The capability for want of which a claim was not examined, else the claim's number."""
+    return result.capability if ": " in result.reason else result.id
 
 
 def _is_are(amount: int, what: str) -> str:

@@ -71,6 +71,11 @@ DESIGNS = (
         "a norm with a weight for each channel comes after the rotation",
     ),
     Design(
+        ("dory",),
+        ("relative-positions", "padding-by-mask"),
+        "queries and keys have a scale for each channel after the rotation",
+    ),
+    Design(
         ("t5gemma2", "t5gemma2_decoder"),
         ("relative-positions", "padding-by-mask"),
         "one attention has turned keys of the decoder and unturned ones of the encoder",

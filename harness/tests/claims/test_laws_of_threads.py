@@ -55,11 +55,10 @@ CAUGHT = [
 ]
 
 
-def test_a_server_whose_attention_refuses_other_passes_is_not_held_against_the_model():
-    """Nothing was asked of this model before, so a probe's passes are refused as well."""
+def test_a_model_that_sees_the_future_while_it_is_served_is_refuted():
+    """docs/defects/served_eager_models_see_the_future.py; 5.23 refuses such passes."""
     result = verdict(TRAINED, fresh("gpt_oss"), budget(3))
-    assert result.verdict is Verdict.NOT_APPLICABLE
-    assert "training while served: `paged|eager`" in result.reason
+    assert result.verdict is Verdict.REFUTED, result.reason
 
 
 @pytest.mark.parametrize(("claim", "spec", "arguments"), SOUND)

@@ -154,13 +154,21 @@ def test_an_injected_fault_is_caught(fault, case):
     assert result.verdict is Verdict.REFUTED, result.reason
 
 
+KNOWN = {
+    *(("bert", "loss over batches"), ("t5", "loss over batches")),
+    *(("mamba2", "turns"), ("mamba2", "copies"), ("mamba2", "chunks")),
+}
+"""Defects of the library with a script in docs/defects: losses_ignore_num_items_in_batch.py and
+states_alone_have_no_length.py.
+"""
+
+
 @pytest.mark.parametrize("spec", ["bert", "t5", "mamba2"])
 @pytest.mark.parametrize("case", CASES)
 def test_no_sound_model_is_accused(spec, case):
     claim, arguments = CASES[case]
     result = verdict(claim, toy(spec), budget(3), arguments=arguments)
-    known = spec in ("bert", "t5") and case == "loss over batches"  # docs/defects
-    assert (result.verdict is Verdict.REFUTED) == known, result.reason
+    assert (result.verdict is Verdict.REFUTED) == ((spec, case) in KNOWN), result.reason
 
 
 def test_a_prompt_is_read_in_chunks():

@@ -55,6 +55,9 @@ def judged(model_type: str, drift: str, claims: str | Sequence[str] = "laws") ->
     refuted = [each for each in run.refuted if before[_key(each)] is not Verdict.REFUTED]
     if refuted:
         return Outcome(LOUD, f"{refuted[0].id}: {refuted[0].reason}")
+    undecided = [e for e in run.undecided if before[_key(e)] is not Verdict.INCONCLUSIVE]
+    if undecided:
+        return Outcome(LOUD, f"{undecided[0].id}: {undecided[0].reason}")
     # Of a claim another variant may be examined: the one that is not the default any more.
     counts = examined(after)
     fewer = [id for id, count in examined(before).items() if counts[id] < count]

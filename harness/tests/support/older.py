@@ -14,7 +14,6 @@ SINCE, UNTIL = Version("5.17"), Version("5.18")
 
 REASONS: dict[str, list[str]] = {
     "5.17 has no model type of this name": [
-        "claims/test_laws_of_packing.py::test_convolutions_of_lfm3_run_on_over_samples",
         "claims/test_wider_laws.py::"
         "test_a_layer_without_positions_that_sees_order_all_the_same_is_caught",
         "claims/test_wider_laws.py::"
