@@ -1,7 +1,7 @@
 """Under tensor parallelism Apertus' activations learn from the hidden units of one process alone.
 
 Claims: G12
-Types: apertus
+Types: apertus, apertus1p5_text
 Met by: whoever trains Apertus with DistributedConfig(tp_size=2) or more
 Seen in: transformers 5.23.0, 5.24.0
 Expected: the gradient of one process
@@ -20,13 +20,16 @@ import sys
 import tempfile
 
 import torch
+import transformers
 from transformers import ApertusConfig, ApertusForCausalLM
 from transformers.distributed import DistributedConfig
 
 
 def fix():
     """Apply the fix to transformers as it is installed."""
-    ApertusConfig.base_model_tp_plan["layers.*.mlp.act_fn"] = "replicated_with_grad_allreduce"
+    newer = getattr(transformers, "Apertus1p5TextConfig", ApertusConfig)  # of 5.24
+    for config in (ApertusConfig, newer):
+        config.base_model_tp_plan["layers.*.mlp.act_fn"] = "replicated_with_grad_allreduce"
 
 
 if "--fixed" in sys.argv:

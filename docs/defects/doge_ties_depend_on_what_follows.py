@@ -1,6 +1,6 @@
 """Doge's states of a prompt that repeats a token depend on the tokens that follow.
 
-Claims: C1, C2, C4, C5, C6, C8, A7, G1, G2, G3, G6, G7, G13
+Claims: C1, C2, C4, C5, C6, C8, A7, G1, G2, G3, G5, G6, G7, G13
 Types: doge
 Met by: everyone whose text is longer than keep_window_size (2048 by default) and repeats a token
 Seen in: transformers 5.23.0, 5.24.0

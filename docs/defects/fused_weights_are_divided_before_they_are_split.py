@@ -1,14 +1,16 @@
 """Under tensor parallelism a fused weight is divided among processes before it is split.
 
 Claims: G12
-Types: hrm_text
-Met by: whoever loads HRM Text with DistributedConfig(tp_size=2) or more
+Types: hrm_text, sarvam_moe
+Met by: whoever loads HRM Text or Sarvam MoE with DistributedConfig(tp_size=2) or more
 Seen in: transformers 5.23.0, 5.24.0
 Expected: the logits of one process
 Observed: off by 142 % of the largest
 Cause: core_model_loading.py, 1799: a tensor of a checkpoint that a `WeightConverter` splits (HRM
     Text's gate, queries, keys and values) is read as this process's contiguous part of it. `Chunk`
     then splits that part: the first process takes halves of the gate for its gate and its queries.
+    Sarvam MoE's queries, keys and values are split by their sizes as a whole (`Split`, line 154 in
+    5.24, which warns of it): the part is too small, and loading fails.
 Fix: core_model_loading.py, 1799: what is split along the dimension that is divided is read as a
     whole, and its parts are divided
 Upstream: PR #48519 (open) reads what is transposed or permuted as a whole, and not what is split
@@ -42,7 +44,8 @@ def change(function, *lines):
 def is_split(mapping):
     """Whether a converter splits what is divided."""
     steps = getattr(mapping, "operations", None) or []
-    return any(isinstance(step, core_model_loading.Chunk) and step.dim == 0 for step in steps)
+    kinds = [getattr(core_model_loading, name, ()) for name in ("Chunk", "Split")]  # 5.24 has both
+    return any(isinstance(step, tuple(kinds)) and step.dim == 0 for step in steps)
 
 
 def divided(mapping, model, name, tensor):

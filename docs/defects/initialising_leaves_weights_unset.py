@@ -1,7 +1,8 @@
-"""Initialising a model made without numbers leaves weights of eight types as they were in memory.
+"""Initialising a model made without numbers leaves weights of nine types as they were in memory.
 
 Claims: H1
-Types: apertus, data2vec-text, fnet, longformer, luke, nystromformer, openai-gpt, reformer
+Types: apertus, apertus1p5_text, data2vec-text, fnet, longformer, luke, nystromformer, openai-gpt,
+    reformer
 Met by: whoever makes such a model on the meta device and initialises it: distributed training
     from its configuration, or from a checkpoint that lacks the head
 Seen in: transformers 5.23.0, 5.24.0

@@ -1,7 +1,7 @@
 """Inkling 2 loads an adapter without what it has on its dynamic convolutions.
 
 Claims: G10
-Types: inkling2_text
+Types: inkling2_loop_text, inkling2_text
 Met by: whoever trains an adapter (LoRA) on all linear layers of Inkling 2, saves and loads it: the
     convolutions' part is a new one, which does nothing. A report of missing keys is printed
 Seen in: transformers 5.23.0, 5.24.0
@@ -30,11 +30,13 @@ logging.disable(logging.WARNING)
 
 def fix():
     """Apply the fix to transformers as it is installed."""
-    known = conversion_mapping.get_checkpoint_conversion_mapping("inkling2_text")
     old, new = (rf"(convolution|sconv)\.weight_proj{end}" for end in ("", r"(?!\.)"))
-    (at,) = (i for i, each in enumerate(known) if each.source_patterns == [old])
-    known[at] = WeightRenaming(new, r"\1.weight_proj.weight")
-    conversion_mapping.register_checkpoint_conversion_mapping("inkling2_text", known, True)
+    for model_type in ("inkling2_text", "inkling2_loop_text"):
+        known = conversion_mapping.get_checkpoint_conversion_mapping(model_type)
+        if known is not None:  # the second one is of transformers 5.24
+            (at,) = (i for i, each in enumerate(known) if each.source_patterns == [old])
+            known[at] = WeightRenaming(new, r"\1.weight_proj.weight")
+            conversion_mapping.register_checkpoint_conversion_mapping(model_type, known, True)
 
 
 if "--fixed" in sys.argv:

@@ -32,7 +32,8 @@ def fix():
     new = (
         "    if attention_mask is None:\n"
         "        rows, keys = attn_weights.shape[-2:]\n"
-        "        later = torch.ones(rows, keys, device=query.device).triu(keys - rows + 1).bool()\n"
+        "        ones = torch.ones(rows, keys, device=query.device)\n"
+        "        later = ones.triu(keys - rows + 1).bool()\n"
         "        attn_weights = attn_weights.masked_fill(later, float('-inf'))\n"
     )
     exec(source.replace(old, new + old), vars(eager_paged), made := {})
@@ -52,6 +53,7 @@ config._attn_implementation = "eager"
 model, ids = LlamaForCausalLM(config).eval(), torch.randint(3, 64, (1, 9))
 settings = ContinuousBatchingConfig(page_size=4, num_blocks=32, max_batch_tokens=32)
 answer = GenerationConfig(max_new_tokens=2, do_sample=False, eos_token_id=-1, pad_token_id=0)
+told = ""
 with torch.no_grad():
     before = model(ids).logits
     with model.continuous_batching_context_manager(
@@ -64,7 +66,8 @@ with torch.no_grad():
             meanwhile = model(ids).logits
         except ValueError as refused:
             meanwhile = before
-            print(f"such a pass is refused: {refused}"[:90])
+            told = f"such a pass is refused: {refused}"[:90]
 off = float((meanwhile - before).abs().max())
-print(f"logits are off by {off:.2g}")
+print("expected: the logits of a pass while the model is served are those of before")
+print(f"observed: {told or f'they are off by {off:.2g}'}")
 sys.exit(off > 1e-4)

@@ -24,7 +24,7 @@ from assay.harness.models.core import Core
 from assay.harness.models.memo import memo
 from assay.harness.models.offer import SERVED, Offer
 from assay.harness.models.shortage import pass_on
-from assay.harness.results.errors import Missing, brief
+from assay.harness.results.errors import REFUSALS, Missing, brief
 
 LIMIT = 100.0
 """Seconds that a server gets for all answers; a claim beyond them has no verdict."""
@@ -143,9 +143,25 @@ def obstacle(subject: Core) -> str:
         return f"the library cannot serve the model: {brief(error, 150)}"
     finally:
         hook.remove()
-    if len(layers) < subject.layers:
-        return f"{subject.layers - len(layers)} layers do not read the server's paged cache"
+    if left := _caching_layers(subject, ids) - layers:
+        return f"{len(left)} layers do not read the server's paged cache"
     return ""
+
+
+def _caching_layers(subject: Core, ids: list[int]) -> set[int]:
+    """The layers that put keys and values into an ordinary cache; all where that cannot be seen.
+
+    Some layers read those of earlier ones and put none there.
+    """
+    layers: set[int] = set()
+    cache = compat.configured_cache(subject.config)
+    cache.update = _Noting(cache.update, layers)
+    try:
+        prompt = torch.tensor([ids], device=subject.device)
+        subject(prompt, cache=cache, keep=True, states=False)
+    except (Missing, *REFUSALS) as error:
+        pass_on(error)
+    return layers or set(range(subject.layers))
 
 
 def pages_in(arguments: dict[str, Any]) -> Any:
