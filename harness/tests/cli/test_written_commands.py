@@ -82,7 +82,7 @@ def test_other_uses_are_not(text: str) -> None:
 def test_settings_are_named_where_tox_hands_arguments_on() -> None:
     """There a space harms nobody: pytest looks for no settings beside what it takes for a test."""
     runs = [line for line in (ROOT / "tox.ini").read_text().splitlines() if "--dist" in line]
-    assert len(runs) == 3
+    assert len(runs) == 4
     assert all("pytest -c {tox_root}{/}pyproject.toml " in line for line in runs)
 
 

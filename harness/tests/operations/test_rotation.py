@@ -36,7 +36,9 @@ def test_a_model_rotates_otherwise_within_the_block_only():
 
 def test_dynamic_scaling_forgets_a_long_prompt():
     subject = fresh("tiny:llama+dynamic")
-    ids, before = subject.content(torch.arange(40)[None]), buffers(subject)
+    ids = subject.content(torch.arange(40)[None])
+    subject.rows(ids[:, :4])  # another test may have left the frequencies of a long prompt
+    before = buffers(subject)
     with rotation.forgotten(subject, ids):
         subject.rows(ids)
         assert not torch.equal(buffers(subject)[0], before[0])
