@@ -314,7 +314,6 @@ def call(module: nn.Module, ids: Tensor, **values: Any) -> Any:
 
 
 def for_generate(
-    bound: Bound,
     mask: Tensor | None = None,
     keep: bool | None = None,
     cache: tuple[str | None, Any] = (None, None),

@@ -190,9 +190,7 @@ def _generate(
         with library_settings(model), contained(), refused:
             return model.generate(
                 ids,
-                **roles.for_generate(
-                    subject.bound, mask=torch.ones_like(ids) if mask is None else mask
-                ),
+                **roles.for_generate(mask=torch.ones_like(ids) if mask is None else mask),
                 max_new_tokens=tokens,
                 min_new_tokens=tokens if fewest is None else fewest,
                 return_dict_in_generate=True,
@@ -207,11 +205,8 @@ def _forced(subject: Subject, prompt: Tensor, ids: Tensor) -> Any:
     For a model in float64 `generate` finally rounds the scores to float32, an error far below any
     bound.  Raises `Missing` where the model does not generate in float64.
     """
-    options: dict[str, Any] = {
-        **roles.for_generate(subject.bound, keep=False),
-        "do_sample": False,
-        "output_logits": True,
-    }
+    options: dict[str, Any] = {"do_sample": False, "output_logits": True}
+    options |= roles.for_generate(keep=False)
 
     def generate() -> Any:
         forced = LogitsProcessorList([_Forced(ids)])
@@ -283,17 +278,13 @@ def scores(
 ) -> Generated:
     """Continue ``ids`` [batch, n] by `NEW_TOKENS` tokens; ``mask`` [batch, n] hides padding.
 
-    The modes in `CACHING` always cache; without a cache they stand for the greedy decoding that
-    they must equal.  ``options`` go to transformers' ``generate``.  Raises `Missing` where the
-    model rejects the mode.
+    Modes in `CACHING` always cache; not ``cached`` they stand for the greedy decoding that they
+    must equal.  ``options`` go to ``generate``.  Raises `Missing` where the model rejects it.
     """
     if mode in CACHING and not cached:
         mode = "greedy"
-    returned = {"output_logits": True, "output_scores": True}
-    options = {**returned, **MODES[mode], **options}
-    options |= roles.for_generate(
-        subject.bound, keep=cached, cache=(subject.cache_argument, cache)
-    )
+    options = {"output_logits": True, "output_scores": True, **MODES[mode], **options}
+    options |= roles.for_generate(keep=cached, cache=(subject.cache_argument, cache))
     try:
         with refusals(mode), refusals(mode, "prefill chunking without a cache"):
             output = _generate(subject, ids, mask=mask, **options)
@@ -304,9 +295,8 @@ def scores(
         raise
     logits = torch.stack(output.logits, dim=1)
     new = output.sequences[:, -logits.shape[1] :]
-    chosen_by = torch.stack(output.scores, dim=1)
     cache = roles.returned_cache(output, subject.cache_argument)
-    return Generated(ids, new, Rows({"logits": logits}), chosen_by, cache)
+    return Generated(ids, new, Rows({"logits": logits}), torch.stack(output.scores, dim=1), cache)
 
 
 def continued(subject: Subject, ids: Tensor, cache: Any = None) -> Generated:
@@ -400,7 +390,7 @@ def beams(subject: Subject, ids: Tensor, cached: bool) -> Beams:
         output = _generate(
             subject,
             ids,
-            **roles.for_generate(subject.bound, keep=cached),
+            **roles.for_generate(keep=cached),
             do_sample=False,
             num_beams=BEAMS,
             output_logits=True,
