@@ -16,7 +16,7 @@ import transformers
 from huggingface_hub import constants
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
-from transformers import CONFIG_MAPPING, AutoConfig, PretrainedConfig
+from transformers import CONFIG_MAPPING, AutoConfig, PretrainedConfig, PreTrainedModel
 
 from assay.harness.models import compat, gguf_files, sizes, stored
 from assay.harness.models.configuration import LEAST_TOKENS
@@ -257,6 +257,24 @@ def _auto_class(config: PretrainedConfig, raw: dict[str, Any]) -> type[Any]:
     if getattr(config, "is_decoder", False) and not getattr(config, "is_encoder_decoder", False):
         heads = dict(reversed(heads.items()))  # an encoder's type turned into a decoder
     return getattr(transformers, next(iter(heads), "AutoModel"))
+
+
+def class_to_load(model: PreTrainedModel, folder: str) -> type[Any]:
+    """The class by which users load ``model``, saved in ``folder``: the auto class that gives the
+    model's own class, or that class itself where none does (a part of a larger model).
+
+    A type without classes of its own may be loaded wrongly by the class that it borrows.
+    """
+    own = type(model)
+    try:
+        config = AutoConfig.from_pretrained(folder)
+    except (ValueError, KeyError):  # a type that the auto classes do not know
+        return own
+    for auto, mapping in (*HEADS, ("AutoModel", "MODEL_MAPPING")):
+        named = own.__name__ in _classes(mapping, config)
+        if named and getattr(transformers, own.__name__, None) is own:
+            return getattr(transformers, auto)
+    return own
 
 
 def _classes(mapping: str, config: PretrainedConfig) -> set[str]:

@@ -25,6 +25,7 @@ from assay.harness.checking.reference import Reference
 from assay.harness.checking.sensitivity import GOALS
 from assay.harness.models import compat, dequantised, float64, precision, quantised_weights
 from assay.harness.models.capabilities import Missing, require
+from assay.harness.models.checkpoints import class_to_load
 from assay.harness.models.copying import copy_model
 from assay.harness.models.memo import memo
 from assay.harness.models.shortage import ENDS, contained, pass_on
@@ -151,9 +152,9 @@ def _require_rows(quantised: Subject, which: str) -> None:
 
 
 def _loaded(subject: Subject, folder: str, **settings: Any) -> Any:
-    own_class: Any = type(subject.model)
+    model_class = class_to_load(subject.model, folder)
     with quiet():
-        model = own_class.from_pretrained(
+        model = model_class.from_pretrained(
             folder,
             **compat.in_dtype(subject.dtype),
             **quantised_weights.placed_on(subject.device),
