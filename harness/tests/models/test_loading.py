@@ -134,7 +134,7 @@ def test_loading_is_silent_and_leaves_the_verbosity_alone(
 
 
 @pytest.mark.parametrize(
-    ("kind", "expected"), [("exaone", "AutoModelForCausalLM"), ("bert", "AutoModelForMaskedLM")]
+    ("kind", "expected"), [("gpt2", "AutoModelForCausalLM"), ("bert", "AutoModelForMaskedLM")]
 )
 def test_a_saved_model_is_loaded_by_the_class_that_its_users_call(
     kind: str, expected: str, tmp_path: Path
