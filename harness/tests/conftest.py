@@ -39,7 +39,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "ray: needs Ray, which only `tox -e sweep` installs")
     only = "torchao: needs torchao, which only `tox -e quantised` installs"
     config.addinivalue_line("markers", only)
-    config.addinivalue_line("markers", "drifts: all drifts on all types; only `tox -e drifts`")
+    config.addinivalue_line("markers", "nightly: takes long; only `tox -e nightly` runs it")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -14,6 +14,8 @@ import pytest
 
 from assay.harness.tests.support.sessions import ROOT
 
+pytestmark = pytest.mark.nightly
+
 NOT_COPIED = shutil.ignore_patterns(".*", "build", "dist", "mutants", "*.egg-info", "__pycache__")
 
 

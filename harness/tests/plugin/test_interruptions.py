@@ -1,6 +1,6 @@
 """Whenever a run is killed, what it reported is stored, and every claim is there once in the end.
 
-`tox -e interruptions` kills sixty runs, or more: ``--kills=200 --kill-seed=1``.
+`tox -e nightly` kills sixty runs; ``--kills=200 --kill-seed=1`` kills others.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ from assay.harness.tests.support.interruptions import (
     reported,
 )
 from assay.harness.tests.support.sessions import ROOT, Project
+
+pytestmark = pytest.mark.nightly
 
 pytest.importorskip("xdist")
 

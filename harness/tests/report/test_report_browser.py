@@ -24,6 +24,8 @@ from assay.harness.tests.support.sample_findings import finding, findings
 from assay.harness.tests.support.sample_plots import every_kind
 from assay.harness.tests.support.sample_runs import LARGE, sample, sample_run
 
+pytestmark = pytest.mark.nightly
+
 BROKEN_PAGE = """<!doctype html><style>body { color: #888; background: #777 }</style>
 <p style="width: 3000px">wide</p><img src="https://example.invalid/x.png">
 <script>console.error("no"); undefined_name()</script>"""

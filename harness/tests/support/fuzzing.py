@@ -41,8 +41,8 @@ OF_PYTEST = ("inifile:", "rootdir:", "ERROR: usage:", "(no match in any of")
 UNTIL_EXIT = "assay-offload-"
 """A folder that is kept as long as the process: models read from it."""
 
-CASES = int(os.environ.get("FUZZ_CASES", "2000"))
-"""All cases of all tests together; `tox -e fuzz` asks for more, and draws them anew."""
+CASES = int(os.environ.get("FUZZ_CASES", "200"))
+"""All cases of all tests together; `tox -e nightly` asks for more, and draws others."""
 
 
 def cases(share: float) -> Callable[[Any], Any]:
