@@ -49,7 +49,7 @@ UNREAD = {
     "a kind that is an object": {"runs"},
     "no verdict in its column": {"runs", "compare", "report"},
     "results of no run": {"runs"},
-    "a margin that is a list": {"runs", "merge"},
+    "a margin that is a list": {"runs"},
     "a column that is bytes": {"runs", "compare", "report"},
     "no kind in its column": {"runs", "compare", "report"},
     "an infinite number": {"runs"},
