@@ -66,6 +66,16 @@ def broken(subject: str, **more: Any) -> Result:
     return law(subject, **(usual | more))
 
 
+def finding(subject: str, name: str, value: float, verdict: Verdict = Verdict.UPHELD) -> Result:
+    """A finding with an interval around its value, held against a bound of 0.25."""
+    return Result(
+        "A1", name, Kind.FINDING, subject, verdict, value, 0.25, 3.0,
+        interval=(value * 0.8, value * 1.2), examples=64,
+        details={"claimed": "median ≤ 0.25", "control": "noise", "control value": 2.0,
+                 "control must be": "beyond: median ≤ 0.25", "control interval": [1.5, 2.5]},
+    )  # fmt: skip
+
+
 def write(
     path: Path,
     run: RunRecord,
