@@ -37,14 +37,11 @@ GROUPS = {
     },
     "compare": {
         "runs": "list the runs of an evidence file",
-        "report": "write the HTML page of a stored run",
+        "report": "write the HTML page of stored runs",
         "compare": "compare two runs of claims, or of the benchmarks",
         "merge": "merge evidence files",
-        "counts": "count the models on which each claim holds",
         "bisect": "find the version of transformers in which a verdict changed",
         "versions": "run claims over versions of transformers",
-        "flips": "list verdicts that changed between versions, and repeat them",
-        "atlas": "write a page of which laws hold on which model types, version by version",
     },
     "explore": {
         "invert": "recover a prompt from a model's output, and show how",

@@ -1,8 +1,4 @@
-"""A verdict that changed, between two runs or from one version to the next.
-
-`harness.comparison.judging` finds the changes between two runs, `harness.report.atlas.flips` those
-between neighbouring versions.
-"""
+"""A verdict that changed between two runs (`harness.comparison.judging` finds them)."""
 
 from __future__ import annotations
 
@@ -24,44 +20,16 @@ class Flip(StrEnum):
     UNSEEN = "unseen"
 
 
-class Repetition(StrEnum):
-    """Whether a change was repeated with other examples."""
-
-    ONCE = "not repeated"
-    AGAIN = "seen again"
-    NOT_AGAIN = "not seen again"
-
-
-@dataclass(frozen=True, slots=True)
-class VerdictChange:
-    """A claim on a subject whose verdict became ``verdict``.
-
-    Between versions, ``before`` and ``after`` name them and ``setting`` is what both have in
-    common, such as ``float32, cpu``; versions between the two, if any, do not decide the claim:
-    it was not run there, does not apply, or is inconclusive.
-    """
-
-    subject: str
-    name: str
-    verdict: Verdict
-    flip: Flip
-    setting: str = ""
-    before: str = ""
-    after: str = ""
-    repetition: Repetition = Repetition.ONCE
-
-
 @dataclass(frozen=True, slots=True)
 class Search:
     """How a search for a counterexample ended.
 
     ``reach`` is the number of examples that upheld a law, or of the one that broke it; None where
-    older evidence does not say.  ``recorded`` is the time, in ISO 8601.
+    older evidence does not say.
     """
 
     verdict: Verdict
     reach: int | None
-    recorded: str = ""
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Search:
@@ -69,7 +37,7 @@ class Search:
         verdict, reach = Verdict(row["verdict"]), row.get("examples", 0)
         if verdict is Verdict.REFUTED:
             reach = (row.get("details") or {}).get(UNTIL_BROKEN)
-        return cls(verdict, reach, row.get("recorded", ""))
+        return cls(verdict, reach)
 
     def ended_before(self, other: Search) -> bool:
         """Whether one of the two upheld a law on fewer examples than the other took to break it.

@@ -1,4 +1,4 @@
-"""Joins runs of one evidence file into one side of a comparison: a sweep, or several machines.
+"""Joins runs into one: a sweep, several machines, or one side of a comparison.
 
 A claim on a model counts once, with the result of the run that ended last.  Where runs of either
 side differ in a setting, a model is a separate one under each of its values: its name is followed
@@ -7,7 +7,7 @@ by the value, on both sides, so that like is compared with like.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from assay.harness.comparison.sides import Key, Side, read
@@ -30,12 +30,24 @@ OF_EACH = ("id", "exit", "selection", "per_subject", "subjects", "versions", "st
 def pair(before: str, after: str) -> tuple[Side, Side]:
     """Both sides of a comparison by their names (`harness.comparison.sides.read`)."""
     one, other = read(before), read(after)
-    varied = [
+    varied = _varied(one, other)
+    return joined(one, varied), joined(other, varied)
+
+
+def together(names: Iterable[str]) -> Side:
+    """All runs of these names (`harness.comparison.sides.read`) as one; raises `BadInput`."""
+    parts = [part for name in names for part in read(name)]
+    parts.sort(key=lambda part: part.run.finished or part.run.started)
+    return joined(parts, _varied(parts))
+
+
+def _varied(*sides: Sequence[Side]) -> list[str]:
+    """The settings and packages in which runs of one side differ."""
+    return [
         name
         for name in (*SETTINGS, *PACKAGES)
-        if any(len({str(_setting(part, name)) for part in side}) > 1 for side in (one, other))
+        if any(len({str(_setting(part, name)) for part in side}) > 1 for side in sides)
     ]
-    return joined(one, varied), joined(other, varied)
 
 
 def joined(parts: Sequence[Side], varied: Sequence[str]) -> Side:
@@ -77,7 +89,7 @@ def _run(parts: Sequence[Side], varied: Sequence[str]) -> RunRecord:
         "id": only_run.get("id"),
         "exit": only_run.get("exit"),
         "started": min(str(run.get("started")) for run in runs),
-        "finished": None if only_run and not only_run.get("finished") else _last(runs),
+        "finished": _last(runs),
         **{name: _common(runs, name) for name in names if name not in varied},
         "versions": {name: _common(versions, name) for name in packages if name not in varied},
     }
@@ -86,8 +98,10 @@ def _run(parts: Sequence[Side], varied: Sequence[str]) -> RunRecord:
     )
 
 
-def _last(runs: Sequence[Mapping[str, Any]]) -> str:
-    return max(str(run.get("finished")) for run in runs)
+def _last(runs: Sequence[Mapping[str, Any]]) -> str | None:
+    """When the last run ended; None where one did not."""
+    ends = [run.get("finished") for run in runs]
+    return max(map(str, ends)) if all(ends) else None
 
 
 def _common(entries: Sequence[Mapping[str, Any]], name: str) -> Any:

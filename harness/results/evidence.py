@@ -29,9 +29,6 @@ _REPEATED = ["name", "kind", "subject", "verdict", "observed", "bound", "margin"
 _REPEATED += ["examples", "seconds"]
 """The entries of a result that have a column of their own under the same name."""
 
-EXTRACTED = ("reason", "counterexample", "interval", "details")
-"""The entries of a result's JSON that `Evidence.every` yields."""
-
 OF_A_RUN = (
     *("id", "suite", "profile", "seed", "device", "dtype", "attention"),
     *("versions", "subjects"),
@@ -44,7 +41,7 @@ OF_A_CLAIM = (
 
 
 class Row(Claim, kw_only=True):
-    """A claim as `Evidence.every` yields it."""
+    """The columns of a claim."""
 
     run: str
     claim: str
@@ -52,6 +49,10 @@ class Row(Claim, kw_only=True):
     dtype: str
     device: str
     recorded: str
+
+
+COLUMNS = ("run", "claim", "digest", "dtype", "device", "recorded", *_REPEATED)
+"""The columns of a claim other than its JSON."""
 
 
 def resume_key(run: RunRecord) -> str:
@@ -173,30 +174,6 @@ class Evidence(EvidenceFile):
         """The claims recorded in this run, in the order in which they were first recorded."""
         return [result for _, result in self._results(run_id)]
 
-    def every(self) -> Iterator[dict[str, Any]]:
-        """The record of each claim of every run, without its draws and pictures.
-
-        Keys: ``run``, ``claim``, ``name``, ``kind``, ``subject``, ``digest``, ``dtype``,
-        ``device``, ``verdict``, ``observed``, ``bound``, ``margin``, ``examples``, ``recorded``
-        as the columns have them, and ``reason``, ``counterexample``, ``interval``, ``details``
-        where they have a value.  In the order in which they were first recorded.
-        """
-        columns = "run claim name kind subject digest dtype device verdict observed bound margin"
-        names = [*columns.split(), "examples", "recorded"]
-        paths = ", ".join(f"'$.{key}'" for key in EXTRACTED)
-        with clear(self.path):
-            rows = self._db.execute(
-                f"SELECT {', '.join(names)}, json_extract(result, {paths}) FROM claims "
-                "ORDER BY rowid"
-            )
-            for *values, extracts in rows:
-                claim = dict(zip(names, values, strict=True))
-                parts = zip(EXTRACTED, self._json(extracts), strict=True)
-                claim |= {key: value for key, value in parts if value is not None}
-                self._check(claim, Row, ())
-                self._check_words(claim)
-                yield claim
-
     def recorded(self, run_id: str) -> dict[tuple[str, str, str], Result]:
         """Results by (claim's name, subject's name, subject's digest): a resume skips these."""
         pairs = self._results(run_id)
@@ -217,14 +194,16 @@ class Evidence(EvidenceFile):
     def check(self) -> None:
         """Raise BadInput where runs or results are not as Assay writes them."""
         ids = {run.id for run in self.runs()}
-        if strays := {row["run"] for row in self.every()} - ids:
-            raise damaged(self.path, f"results of {min(strays)!r}, which is no run")
         with clear(self.path):
-            rows = self._db.execute(
-                "SELECT DISTINCT json_extract(result, '$.verdict', '$.kind') FROM claims"
-            ).fetchall()
-        for (words,) in rows:
-            self._check_words(dict(zip(("verdict", "kind"), json.loads(words), strict=True)))
+            rows = self._db.execute(f"SELECT {', '.join(COLUMNS)} FROM claims").fetchall()
+        for values in rows:
+            claim = dict(zip(COLUMNS, values, strict=True))
+            self._check(claim, Row, ())
+            self._check_words(claim)
+            if claim["run"] not in ids:
+                raise damaged(self.path, f"results of {claim['run']!r}, which is no run")
+        for run_id in ids:
+            self.rows(run_id)
 
     def _check_words(self, row: dict[str, Any]) -> None:
         for name, words in (("verdict", Verdict), ("kind", Kind)):

@@ -11,10 +11,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Self
 
 LATER = frozenset(
-    {
-        *("attends", "bitwise", "rounding", "allocation", "selection", "per_subject", "refused"),
-        "untested",
-    }
+    {"attends", "bitwise", "rounding", "allocation", "selection", "per_subject", "untested"}
 )
 """Fields of a run that not every version writes."""
 
@@ -147,8 +144,7 @@ class RunRecord(Stored):
     """A run: its settings, versions and machine; ``finished`` and ``exit`` are None until its end.
 
     ``dtype`` names those of its models, each once (`dtype_of`).
-    ``refused`` gives the reason for each model that could not be built; ``untested`` says that
-    transformers is newer than every version that Assay was tested with.
+    ``untested`` says that transformers is newer than every version that Assay was tested with.
     """
 
     id: str = ""
@@ -171,7 +167,6 @@ class RunRecord(Stored):
     allocation: str | None = None
     selection: Selection | None = None
     per_subject: int | None = None
-    refused: dict[str, str] = field(default_factory=dict)
     untested: str = ""
     absent: frozenset[str] = field(default=LATER, compare=False, repr=False, kw_only=True)
 

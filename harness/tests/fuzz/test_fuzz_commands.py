@@ -15,21 +15,18 @@ from assay.harness.tests.support.mutations import arguments, tomls
 
 VALID: dict[str, list[str]] = {
     "alarms": ["--evidence=new.sqlite", "--seeds=1", "--family=gpt2", "--dtype=float32"],
-    "atlas": ["--out=out", "after.sqlite", "--expectations=expected", "--defects=defects"],
     "bisect": ["--claim=C2", "--good=4.57.6", "--bad=5.0.0", "--model=model", "--limit=9"],
     "card": ["speed.json", "--plots=plots"],
     "compare": ["before.sqlite@1", "after.sqlite@-1", "--html=out.html", "--least=0.5"],
-    "counts": ["after.sqlite", "--claim=C*", "--markdown"],
     "defects": ["defects"],
     "explain": ["C2"],
     "families": ["llama", "--kind=causal", "--json=out.json", "--limit=9", "--markdown"],
     "faults": ["--json", "--model=tiny:gpt2", "--dtype=float32"],
-    "flips": ["after.sqlite", "--json", "--profile=glance", "--seed=1"],
     "invert": ["--model=model", "--ids=5,17,3", "--depth=1", "--method=descent", "--steps=9"],
     "kills": ["--family=gpt2", "--extent=named", "--json=out.json", "--report=out.html"],
     "list": ["--json"],
     "merge": ["out.sqlite", "before.sqlite", "after.sqlite"],
-    "report": ["after.sqlite@1", "--out=out.html"],
+    "report": ["before.sqlite", "after.sqlite@1", "--out=out.html"],
     "robust": ["--model=tiny:gpt2", "--claim=C2", "--profile=glance", "--seeds=1"],
     "runs": ["after.sqlite"],
     "sweep": ["plan.toml", "--in-order", "--resume"],
@@ -75,7 +72,7 @@ def test_any_command_line(stocked: Path, command: str, data: st.DataObject) -> N
 @cases(0.005)
 @given(data=st.data())
 def test_any_command_line_in_a_process_of_its_own(stocked: Path, data: st.DataObject) -> None:
-    command = data.draw(st.sampled_from(["atlas", "card", "compare", "flips", "merge", "runs"]))
+    command = data.draw(st.sampled_from(["card", "compare", "merge", "report", "runs"]))
     words = data.draw(arguments([command, *VALID[command]], WORDS))
     with room(stocked) as here:
         here.check("harness", *words, whole=True)
@@ -101,12 +98,7 @@ def test_any_plan_of_a_sweep(stocked: Path, data: st.DataObject) -> None:
 @cases(0.04)
 @given(data=st.data())
 def test_any_expectations(stocked: Path, data: st.DataObject) -> None:
-    reader = data.draw(st.sampled_from(["pytest", "record", "atlas"]))
+    more = data.draw(st.sampled_from([[], ["--record-expectations"]]))
     with room(stocked) as here:
         (here.work / "expected" / "one.toml").write_bytes(data.draw(tomls(EXPECTED)))
-        if reader == "atlas":
-            command = ("atlas", "--out=out", "after.sqlite", "--expectations=expected")
-            here.check("harness", *command)
-        else:
-            more = ["--record-expectations"] * (reader == "record")
-            here.check("pytest", "--model=tiny:gpt2", "--expectations=expected", *more)
+        here.check("pytest", "--model=tiny:gpt2", "--expectations=expected", *more)

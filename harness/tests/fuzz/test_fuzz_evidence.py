@@ -23,9 +23,7 @@ READERS: dict[str, list[str]] = {
     "compare": ["compare", "before.sqlite", "after.sqlite@all", "--html=out.html"],
     "compare as JSON": ["compare", "after.sqlite@1", "after.sqlite@2", "--json"],
     "merge": ["merge", "out.sqlite", "before.sqlite", "after.sqlite"],
-    "atlas": ["atlas", "--out=out", "after.sqlite"],
-    "flips": ["flips", "after.sqlite"],
-    "flips as JSON": ["flips", "after.sqlite", "--json"],
+    "report": ["report", "before.sqlite", "after.sqlite@all", "--out=out.html"],
     "alarms": ["alarms", "--evidence=after.sqlite", "--count", "--seeds=1"],
 }
 """Commands that read evidence."""

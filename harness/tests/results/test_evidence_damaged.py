@@ -44,22 +44,22 @@ HARM = {
 
 UNREAD = {
     "a result that is no JSON": {"runs"},
-    "a result that lacks all": {"runs", "atlas", "flips"},
-    "a result of no verdict": {"runs", "atlas", "flips"},
-    "a kind that is an object": {"runs", "atlas", "flips"},
-    "no verdict in its column": {"runs", "compare"},
+    "a result that lacks all": {"runs"},
+    "a result of no verdict": {"runs"},
+    "a kind that is an object": {"runs"},
+    "no verdict in its column": {"runs", "compare", "report"},
     "results of no run": {"runs"},
-    "a margin that is a list": {"runs", "merge", "atlas", "flips"},
-    "a column that is bytes": {"runs", "compare"},
-    "no kind in its column": {"runs", "compare"},
+    "a margin that is a list": {"runs"},
+    "a column that is bytes": {"runs", "compare", "report"},
+    "no kind in its column": {"runs", "compare", "report"},
     "an infinite number": {"runs"},
-    "text in another code": {"runs", "compare"},
+    "text in another code": {"runs", "compare", "report"},
 }
 """Commands that do not read what is damaged."""
 
 
 @pytest.mark.parametrize("harm", HARM)
-@pytest.mark.parametrize("command", ["runs", "compare", "merge", "atlas", "flips"])
+@pytest.mark.parametrize("command", ["runs", "compare", "merge", "report"])
 def test_damaged_evidence_is_one_line(
     harm: str, command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -73,8 +73,7 @@ def test_damaged_evidence_is_one_line(
         "runs": [harmed],
         "compare": [good, harmed],
         "merge": [out, good, harmed],
-        "atlas": ["--out", out, harmed],
-        "flips": [harmed],
+        "report": ["--out", out, harmed],
     }
     code = main([command, *map(str, arguments[command])])
     error = capsys.readouterr().err
@@ -84,7 +83,7 @@ def test_damaged_evidence_is_one_line(
         return
     assert code == 4
     assert error.count("\n") == 1
-    empty = (command, harm) == ("compare", "results of no run")
+    empty = command in ("compare", "report") and harm == "results of no run"
     said = f"{harmed}: the run has no results" if empty else f"evidence {harmed}: damaged ("
     assert said in error
     assert not out.exists()
