@@ -47,15 +47,17 @@ def every_case():
 
 
 def injectable(id):
-    """Faults that a law must catch, each with a kind of model in which it can be injected.
+    """Faults that a law must catch, those of this law first, each with a kind of model in which
+    it can be injected.
 
     Each law begins with another kind, so that together they try all.
     """
     kinds = list(KINDS)
     first = list(LAWS).index(id) % len(kinds)
-    for kind in kinds[first:] + kinds[:first]:
-        for fault in map(faults.named, faults.FAULTS):
-            if id in fault.caught_by and not fault.lacks(unmodified(kind)):
+    named = [fault for fault in map(faults.named, faults.FAULTS) if id in fault.caught_by]
+    for fault in sorted(named, key=lambda fault: fault.caught_by.index(id)):
+        for kind in kinds[first:] + kinds[:first]:
+            if not fault.lacks(unmodified(kind)):
                 yield kind, fault
 
 
