@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from cycler import cycler
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
+from matplotlib.rcsetup import cycler
 from matplotlib.ticker import MaxNLocator
 
 from assay.harness.report import texts
@@ -98,7 +98,7 @@ def _svg(paint: Callable[[Figure], None], size: tuple[float, float], salt: str) 
     """
     stream = io.StringIO()
     with rc_context(STYLE | {"svg.hashsalt": salt}), warnings.catch_warnings():
-        # The reader's fonts draw the text, so what matplotlib's lacks does not matter.
+        # What its own font lacks does not matter: the reader's fonts draw the text.
         warnings.simplefilter("ignore")
         figure = Figure(figsize=size, layout="constrained")
         paint(figure)
@@ -115,9 +115,9 @@ def _svg(paint: Callable[[Figure], None], size: tuple[float, float], salt: str) 
     return svg
 
 
-def _plain(text: str, most: int = MOST_LETTERS) -> str:
+def _plain(text: str) -> str:
     """``text`` as matplotlib draws it unchanged: no formula, and no hidden entry of a legend."""
-    return texts.shortened(texts.visible(text), most).replace("$", r"\$").lstrip("_")
+    return texts.shortened(texts.visible(text), MOST_LETTERS).replace("$", r"\$").lstrip("_")
 
 
 # -- margins ----------------------------------------------------------------------------------
@@ -141,8 +141,7 @@ def drawable(results: Iterable[Result]) -> list[Result]:
 def tightest(results: Sequence[Result], most: int = MOST_ROWS) -> list[Result]:
     """At most ``most`` results, those with the least margin, in their order."""
     ranked = sorted(range(len(results)), key=lambda i: results[i].margin or 0.0)
-    chosen = set(ranked[:most])
-    return [result for i, result in enumerate(results) if i in chosen]
+    return [results[i] for i in sorted(ranked[:most])]
 
 
 def margins(results: Sequence[Result], dtype: str, salt: str) -> str:
