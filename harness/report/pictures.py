@@ -63,7 +63,7 @@ COSINES = LinearSegmentedColormap.from_list(
 ).with_extremes(bad="#808080")
 """Orange below zero and blue above; at zero the page's own ground, light or dark, is seen."""
 
-STYLE: dict[str, Any] = {
+STYLE: Any = {
     "svg.fonttype": "none",
     "font.family": "DejaVu Sans",
     "font.size": 11,
@@ -225,6 +225,12 @@ def draw(plot: Plot, salt: str) -> Drawing:
     arrays = {label: _numbers(array) for label, array in list(plot.arrays.items())[:MOST_SERIES]}
     if len(plot.arrays) > MOST_SERIES:
         drawing.notes.append(f"{len(plot.arrays)} series; the first {MOST_SERIES} are drawn.")
+    for label in [label for label, array in arrays.items() if not np.isfinite(array).any()]:
+        del arrays[label]
+        drawing.notes.append(f"Nothing to draw for ‘{label}’.")
+    if not arrays:
+        drawing.notes.append("There is nothing to draw.")
+        return drawing
     if lost := sum(int(np.isnan(array).sum()) for array in arrays.values()):
         drawing.notes.append(f"{texts.counted(lost, 'number')} not finite, and not drawn.")
 
@@ -240,7 +246,7 @@ def draw(plot: Plot, salt: str) -> Drawing:
         svg = _svg(paint, (5.0, height), salt)
     except Exception as error:
         # An array may have any shape; the page of a long run must come all the same.
-        return Drawing(notes=[*drawing.notes, f"It cannot be drawn: {error or 'no numbers'}."])
+        return Drawing(notes=[*drawing.notes, f"It cannot be drawn: {error}."])
     return Drawing(svg, drawing.words, drawing.notes)
 
 

@@ -135,6 +135,16 @@ def test_one_value_is_enough_for_a_picture(plot: Plot) -> None:
     assert pictures.draw(plot, "p").svg
 
 
+def test_a_series_without_numbers_or_a_wrong_shape_is_noted() -> None:
+    lost = {"lost": np.full((4, 2), np.nan), "kept": np.ones((4, 2))}
+    drawing = pictures.draw(Plot("c", "curves", lost), "p")
+    assert drawing.svg
+    assert drawing.notes == ["Nothing to draw for ‘lost’."]
+    assert pictures.draw(Plot("m", "map", {}), "p").notes == ["There is nothing to draw."]
+    (note,) = pictures.draw(Plot("c", "curves", {"a": np.ones(3)}), "p").notes
+    assert note.startswith("It cannot be drawn: ")
+
+
 def test_a_label_is_written_as_it_is() -> None:
     points = {"$x_1$": np.ones((1, 2)), "<b>": np.ones((1, 2))}
     written = texts_of(pictures.draw(Plot("s", "scatter", points, "50 $", "a $ and b $"), "p").svg)
