@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from assay.harness.checking import significance
-from assay.harness.report import exhibits, gallery, page_rows, templates, texts, words
-from assay.harness.report.gallery import Gallery
+from assay.harness.report import exhibits, page_rows, templates, texts, words
 from assay.harness.report.intervals import real
 from assay.harness.report.words import Judgements
 from assay.harness.results import bibliography
@@ -19,7 +18,7 @@ from assay.harness.results.records import RunRecord, SubjectRecord
 from assay.harness.results.verdicts import Kind, Result, Verdict
 
 MOST_BYTES = 2_000_000
-"""A larger page, without the findings' pictures (see `gallery.MOST_BYTES`), is laid out again
+"""A larger page, without the findings' pictures (see `exhibits.MOST_BYTES`), is laid out again
 with fewer rows and pictures."""
 
 LEAST_SHARE = 0.05
@@ -43,11 +42,11 @@ def render(
 ) -> str:
     """The page as text; everything that comes from the run is escaped."""
     share = 1.0
-    pictures = gallery.gallery(words.by_subject(run, results))
+    figures = exhibits.figures(words.by_subject(run, results))
     while True:
-        values = page_values(run, results, judgements or {}, share, pictures)
+        values = page_values(run, results, judgements or {}, share, figures)
         page = templates.render("page", scripts=["page.js"], page=values)
-        if share < LEAST_SHARE or len(page.encode()) <= MOST_BYTES + pictures.bytes:
+        if share < LEAST_SHARE or len(page.encode()) <= MOST_BYTES + figures["bytes"]:
             return page
         share /= 2
 
@@ -56,13 +55,13 @@ def page_values(
     run: RunRecord,
     results: Sequence[Result],
     judgements: Judgements,
-    share: float = 1.0,
-    pictures: Gallery | None = None,
+    share: float,
+    figures: dict[str, Any],
 ) -> dict[str, Any]:
     """The template's values, as text, numbers and lists of them.
 
     Rows, pictures of margins and counterexamples get ``share`` of their usual room;
-    ``pictures`` are the findings' pictures.
+    ``figures`` are the findings' pictures (`exhibits.figures`).
     """
     groups = words.by_subject(run, results)
     detailed = groups if len(groups) <= MOST_DETAILED else {}
@@ -105,7 +104,8 @@ def page_values(
         "counterexamples": [exhibits.counterexample(row) for row in chosen],
         "counterexamples_left_out": len(broken) - len(chosen),
         "pictures": exhibits.margins(run, detailed, int(share * MOST_DRAWN)),
-        "gallery": _linked(pictures, ordered, rows),
+        "figures": figures,
+        "anchors": {row["anchor"] for row in rows},
         "absent": _all_absent(detailed),
         "environment": _environment(run, len(groups) <= MOST_DETAILED),
         "works": [
@@ -124,21 +124,6 @@ def _tables(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         for kind in Kind
     ]
     return [table for table in tables if table["rows"]]
-
-
-def _linked(
-    pictures: Gallery | None, ordered: list[Result], rows: list[dict[str, Any]]
-) -> dict[str, Any] | None:
-    """``pictures`` with a link from each picture to its row, where that is on the page."""
-    if pictures is None or not pictures.subjects:
-        return None
-    present = {row["anchor"] for row in rows}
-    anchors = {id(row): f"c{i}" for i, row in enumerate(ordered) if f"c{i}" in present}
-    subjects = [
-        (name, [figure | {"anchor": anchors.get(figure["of"], "")} for figure in figures])
-        for name, figures in pictures.subjects
-    ]
-    return {"subjects": subjects, "left_out": pictures.left_out}
 
 
 def _worst_first(results: list[Result]) -> list[int]:
