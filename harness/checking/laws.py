@@ -30,7 +30,7 @@ from assay.harness.checking.comparing import BY_ROUNDING
 from assay.harness.checking.controls import Controls, Damage
 from assay.harness.checking.examples import Examples
 from assay.harness.models import edges, finiteness, kept_rows
-from assay.harness.models.clock import TOO_SLOW, Braked, ForwardClock, patience
+from assay.harness.models.clock import TOO_SLOW, Braked, ForwardClock
 from assay.harness.models.quantised_weights import rounding
 from assay.harness.models.shortage import ENDS
 from assay.harness.models.subject import Subject
@@ -97,17 +97,16 @@ def run(
     counterexample: Counterexample | None = None
     subject.reach, subject.far = session.profile.reach, session.profile.far
     most = claim.examples(session.profile)
-    brake = patience(subject, session.profile.brake)
+    brake = session.profile.brake
     clock = ForwardClock(brake, share=brake / most)
     spared_before = kept_rows.spared(subject)
     examples = Examples(most, body, subject, check, arguments, session, clock)
     try:
-        with clock.striking(foreign=not claim.toy):
-            if lacking := claim.lacks(subject, brake):
-                return claim.not_applicable(subject, lacking)
-            check.controls.on(subject)
-            with clock.watching(subject):
-                examples.search()
+        if lacking := claim.lacks(subject, brake):
+            return claim.not_applicable(subject, lacking)
+        check.controls.on(subject)
+        with clock.watching(subject):
+            examples.search()
     except Braked as braked:
         verdict, reason = Verdict.INCONCLUSIVE, str(braked)
         reason = f"{reason} at {examples.tried} of {most} examples: the machine is {TOO_SLOW}"
