@@ -119,7 +119,7 @@ def run(
             reason += "; the model is not deterministic: it gives one prompt two outputs"
         counterexample = examples.counterexample(broken)
     except ENDS as error:
-        return claim.not_run(subject, error, clock.size)
+        return claim.not_run(subject, error, examples.size or clock.size)
     else:
         verdict, reason = _conclusion(claim, check, examples)
     return claim.result(
@@ -158,20 +158,16 @@ def run(
 
 def _conclusion(claim: Claim, check: Check, examples: Examples) -> tuple[Verdict, str]:
     """The verdict on a law that no example broke, and why if it is not upheld on all of them."""
-    limits = examples.limits
-    if limits.reason and (limits.fatal or not check.compared):
-        return Verdict.INCONCLUSIVE, limits.reason
     if check.unreached:
         return Verdict.INCONCLUSIVE, check.unreached
     if not check.compared:
         why = NOT_NUMBERS if NOT_NUMBERS in check.details else examples.unsettled
         return Verdict.INCONCLUSIVE, ": ".join(filter(None, ["no example could be compared", why]))
     if complaint := check.controls.complaint:
-        return Verdict.INCONCLUSIVE, "; ".join(filter(None, [complaint, limits.reason]))
+        return Verdict.INCONCLUSIVE, complaint
     if check.blunt:
         return Verdict.INCONCLUSIVE, _too_blunt(check)
-    reasons = [limits.upheld_up_to, _short_of(check)]
-    return Verdict.UPHELD, "; ".join(filter(None, reasons))
+    return Verdict.UPHELD, _short_of(check)
 
 
 def _edges(subject: Subject, check: Check) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Errors of the machine, such as too little memory, which say nothing about the model.
 
-Running out of memory, a full disk or an interrupted system call is not a counterexample.  A law
-continues with smaller prompts where memory ran out, and is inconclusive if no example could run.
+Running out of memory, a full disk or an interrupted system call is not a counterexample: the claim
+is inconclusive.
 
 After some GPU errors every later call of the process may fail or return anything (CUDA's
 documentation, cudaErrorIllegalAddress).  `gpu_failure` returns the first one, and the run stops.
@@ -10,7 +10,6 @@ documentation, cudaErrorIllegalAddress).  `gpu_failure` returns the first one, a
 from __future__ import annotations
 
 import errno
-import math
 import os
 import traceback
 from collections.abc import Iterator
@@ -104,7 +103,7 @@ def refusals_ignored() -> Iterator[None]:
 
 
 def release(error: BaseException) -> None:
-    """Free the memory that the frames of ``error`` hold, for a smaller prompt."""
+    """Free the memory that the frames of ``error`` hold, for the next claim."""
     for each in _causes(error):
         traceback.clear_frames(each.__traceback__)
     if not gpu_failure():
@@ -118,48 +117,3 @@ Size = tuple[int, int]
 def at_size(size: Size | None) -> str:
     """``at 3 × 96 tokens``; empty where no prompt was drawn."""
     return f" at {size[0]} × {size[1]} tokens" if size else ""
-
-
-class Limits:
-    """Why examples of one law could not run, and how large further ones may be.
-
-    After memory ran out, only prompts of at most half as many tokens are tried.
-    """
-
-    def __init__(self) -> None:
-        self.reason = ""
-        self.fatal = False
-        self.largest: Size | None = None
-        self._most: int | None = None
-
-    def note(self, lacking: str, size: Size | None) -> None:
-        """Note that an example with a prompt of ``size`` could not run."""
-        self.reason = lacking + at_size(size)
-        # These may be the model's own fault, and no other example can rule that out.
-        self.fatal = self.fatal or lacking.startswith((RECURSION, GPU))
-        if lacking == MEMORY:
-            self._most = math.prod(size) // 2 if size else 0
-        if lacking.startswith(GPU):
-            self._most = 0
-
-    def admits(self, size: Size) -> bool:
-        """Whether to try a prompt of ``size``."""
-        return self._most is None or math.prod(size) <= self._most
-
-    @property
-    def exhausted(self) -> bool:
-        """Whether there is no smaller prompt to try."""
-        return self._most == 0
-
-    def ran(self, size: Size | None) -> None:
-        """Note that an example with a prompt of ``size`` ran to its end."""
-        if size and (self.largest is None or math.prod(size) > math.prod(self.largest)):
-            self.largest = size
-
-    @property
-    def upheld_up_to(self) -> str:
-        """The note of an upheld law on examples that could not run; empty if all could."""
-        if not self.reason:
-            return ""
-        largest = f" up to {self.largest[0]} × {self.largest[1]} tokens" if self.largest else ""
-        return f"compared{largest}; {self.reason}"

@@ -10,7 +10,6 @@ import torch
 from hypothesis import strategies as st
 
 from assay.fixtures.prompts import prompts
-from assay.harness.checking.examples import PASSED_OVER
 from assay.harness.checking.findings import Bound, finding
 from assay.harness.checking.laws import law
 from assay.harness.checking.statistics import mean
@@ -18,7 +17,7 @@ from assay.harness.models import capabilities
 from assay.harness.models.capabilities.registry import PROBES
 from assay.harness.models.offer import Offer
 from assay.harness.models.runs import describe_subject
-from assay.harness.models.shortage import MEMORY, Limits, gpu_failure, shortage
+from assay.harness.models.shortage import MEMORY, gpu_failure, shortage
 from assay.harness.results.errors import Missing
 from assay.harness.results.expectations import Expected, judge
 from assay.harness.results.verdicts import Verdict
@@ -96,17 +95,6 @@ def test_where_no_prompt_fits_the_size_of_the_last_one_tried_is_named():
     assert result.examples == 0
 
 
-def test_smaller_prompts_are_tried_and_the_verdict_says_how_large_they_were():
-    subject = raising(SHORTAGES["memory of a card"], beyond=12)
-    result = verdict(declared(), subject, budget(8))
-    assert result.verdict is Verdict.UPHELD
-    assert result.examples > 0
-    assert result.reason.startswith("compared up to ")
-    assert "out of memory at " in result.reason
-    rows, tokens = result.reason.split("up to ")[1].split(" tokens")[0].split(" × ")
-    assert 0 < int(rows) * int(tokens) <= 12
-
-
 def test_a_law_that_breaks_on_smaller_prompts_is_refuted_all_the_same():
     def leak(state):
         if state.shape[0] * state.shape[1] > 12:
@@ -115,25 +103,6 @@ def test_a_law_that_breaks_on_smaller_prompts_is_refuted_all_the_same():
 
     result = verdict(declared(), changed("gpt2", leak), budget(8))
     assert result.verdict is Verdict.REFUTED
-
-
-def test_a_recursion_too_deep_on_some_prompts_leaves_a_law_undecided():
-    result = verdict(declared(), raising(SHORTAGES["recursion"], beyond=12), budget(8))
-    assert result.verdict is Verdict.INCONCLUSIVE
-    assert result.reason.startswith("recursion too deep")
-
-
-@pytest.mark.parametrize("kind", ["recursion", "a full disk"])
-def test_what_happens_at_every_size_is_not_tried_without_end(kind):
-    tried = []
-
-    def body(subject, draw, check):
-        tried.append(draw(prompts(subject), "prompt"))
-        raise SHORTAGES[kind]
-
-    result = verdict(declared(body), toy("gpt2"), budget(2))
-    assert result.verdict is Verdict.INCONCLUSIVE
-    assert len(tried) <= 2 * PASSED_OVER
 
 
 def test_a_law_without_a_prompt_ends_at_once_where_memory_runs_out():
@@ -283,16 +252,6 @@ def test_errors_of_a_model_are_no_shortage():
     wrapped = ValueError("no")
     wrapped.__cause__ = cause
     assert shortage(wrapped) == MEMORY
-
-
-def test_limits_halve_what_did_not_fit_and_end_at_one_token():
-    limits = Limits()
-    assert limits.admits((4, 256))
-    limits.note(MEMORY, (4, 256))
-    assert limits.admits((2, 256))
-    assert not limits.admits((3, 256))
-    limits.note(MEMORY, (1, 1))
-    assert limits.exhausted
 
 
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.int64])
