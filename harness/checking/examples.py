@@ -191,10 +191,13 @@ class Examples:
             return
         except _NotApplicable as missing:
             raise missing.args[0] from None
-        except (_SmallEnough, _Short, Braked) as ended:
-            if self.smallest is not None:
-                raise self.smallest from None
-            raise (ended.args[0] if isinstance(ended, _Short) else ended) from None
+        except (_SmallEnough, Braked):
+            if self.smallest is None:
+                raise
+            raise self.smallest from None
+        except _Short as short:
+            error = self.smallest or short.args[0]
+            raise error from error.__cause__  # which may be what the machine lacked
         except Broken as broken:
             self.blob = _blob(broken) or self.blob
             raise

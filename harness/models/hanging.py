@@ -10,21 +10,17 @@ from __future__ import annotations
 import faulthandler
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from time import monotonic
+from typing import Any
 
 OFTEN = 1.0
 """Seconds after which a sign of progress sets the timer again; it takes a thread each time."""
 
 
-@dataclass
-class _Timer:
-    seconds: float
-    file: int
-    set_at: float
+_timer: dict[str, Any] = {}
+"""The arguments of the timer that runs, if any."""
 
-
-_timers: list[_Timer] = []
+_set_at = 0.0
 
 
 @contextmanager
@@ -33,18 +29,20 @@ def ended_after(seconds: float, file: int) -> Iterator[None]:
 
     ``file`` is the descriptor that tracebacks are printed to.
     """
-    _timers.append(_Timer(seconds, file, -OFTEN))
-    progress()
+    global _set_at
+    _timer.update(timeout=seconds, file=file, exit=True)
+    _set_at = monotonic()
+    faulthandler.dump_traceback_later(**_timer)
     try:
         yield
     finally:
+        _timer.clear()
         faulthandler.cancel_dump_traceback_later()
-        _timers.pop()
 
 
 def progress() -> None:
     """Note that a pass begins or ends: within `ended_after`, its time starts again."""
-    if _timers and monotonic() - _timers[-1].set_at >= OFTEN:
-        timer = _timers[-1]
-        faulthandler.dump_traceback_later(timer.seconds, exit=True, file=timer.file)
-        timer.set_at = monotonic()
+    global _set_at
+    if _timer and monotonic() - _set_at >= OFTEN:
+        _set_at = monotonic()
+        faulthandler.dump_traceback_later(**_timer)

@@ -96,11 +96,11 @@ class Interrupts:
     def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
         """The run is ending.
 
-        An interrupt between two lines may leave an entry without a line's number in Python 3.11,
-        which pytest cannot show.
+        Python 3.11 may give an interrupted entry no line's number, which pytest cannot show; the
+        last entry raised the interrupt.
         """
         self._ending = True
-        excinfo.traceback = excinfo.traceback.filter(_has_line)
+        excinfo.traceback = excinfo.traceback[-1:]
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_sessionfinish(self) -> Generator[None, object, object]:
@@ -112,11 +112,3 @@ class Interrupts:
         """Restore the handlers."""
         for which in self._replaced:
             signal.signal(which, HANDLERS[which])
-
-
-def _has_line(entry: Any) -> bool:
-    """Whether pytest can show an entry of a traceback."""
-    try:
-        return bool(entry.lineno >= 0)
-    except TypeError:
-        return False
