@@ -28,13 +28,9 @@ def wrap(name: str, inner: Any) -> PreTrainedModel:
     The model inside of an adapter (peft) is taken out of it.  Raises `BadInput` where ``inner``
     cannot be called, rejects ids or returns no logits.
     """
-    try:
-        if isinstance(base := getattr(inner, "base_model", None), nn.Module) and hasattr(
-            inner, "peft_config"
-        ):
-            inner = getattr(base, "model", base)
-    except ENDS as error:
-        raise BadInput(f"{name}: cannot be looked at ({brief(error)})") from error
+    base = getattr(inner, "base_model", None)
+    if hasattr(inner, "peft_config") and isinstance(base, nn.Module):
+        inner = getattr(base, "model", base)
     if isinstance(inner, PreTrainedModel):
         return inner
     if isinstance(inner, type) or not callable(inner):
