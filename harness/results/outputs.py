@@ -27,8 +27,9 @@ def keep_apart(
             raise BadInput(f"{name} {path}: is the file of {other} too; give each its own")
     for name, path in written.items():
         for other, read in (inputs or {}).items():
-            exists = read is not None and os.path.exists(read)
-            if exists and (is_same(path, read) or is_in(path, read)):
+            if read is None or not os.path.exists(read):
+                continue
+            if is_same(path, read) or is_in(path, read):
                 raise BadInput(
                     f"{name} {path}: {other} is read from there, where nothing is written; give "
                     "another path"

@@ -221,7 +221,7 @@ def test_code_that_is_asked_for_is_noticed(hostile: Path, tmp_path: Path, ran: P
     assert any(
         note.startswith("open: reads") and "modeling_gpt2.py" in note for note in notes(out)
     )
-    assert any(note.startswith("exec: runs") for note in notes(out))
+    assert any(note.startswith("exec: ") for note in notes(out))
     assert ran.exists()
 
 
