@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from assay.harness.plugin.path_guard import PATHS
 from assay.harness.results.errors import BadInput
+from assay.harness.results.outputs import is_in
+from assay.harness.results.specs import ModelSpec
 
 USAGE = """\
 usage: assay check [MODEL ...] [OPTION ...]
@@ -51,9 +52,28 @@ def main(arguments: Sequence[str], run: Callable[[list[str]], Any] | None = None
         shlex.split(os.environ.get("PYTEST_ADDOPTS", ""))
     except ValueError as error:
         raise BadInput(f"PYTEST_ADDOPTS: cannot be split into options ({error})") from error
-    model_options = [f"--model={model}" for model in models]
-    return int((run or _pytest)([str(claims()), *model_options, *join_paths(pytest_arguments)]))
+    options = [*(f"--model={model}" for model in models), *join_paths(pytest_arguments)]
+    for option in options:
+        if option.startswith("--model="):
+            _require_elsewhere(option.partition("=")[2])
+    return int((run or _pytest)([str(claims()), *options]))
 
+
+def _require_elsewhere(model: str) -> None:
+    """Raise `BadInput` where the current folder is that of ``model``, or lies in it."""
+    path = os.path.expanduser(ModelSpec.recorded(model).path or "")
+    if os.path.isdir(path) and is_in(Path.cwd(), Path(path)):
+        raise BadInput(
+            f"{model}: start Assay outside of the model's folder: workers, git and matplotlib "
+            "read files of the current folder"
+        )
+
+
+PATHS = frozenset(
+    f"--{name}"
+    for name in ("device-map", "evidence", "expectations", "json", "model", "report", "summary")
+)
+"""Assay's options whose value may be a path."""
 
 FLAGS = re.compile(
     r"-[vqsxl]|-\w.+|--(?:[^=]+=.*|resume|explain|bitwise|trust-remote-code|absent-ok|lf|pdb)",

@@ -69,9 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if arguments is None:
             streams.prepare()
         if sys.flags.optimize > 1:
-            from assay.harness.plugin.path_guard import OPTIMISED
-
-            raise BadInput(OPTIMISED)
+            raise BadInput("python -OO: transformers cannot be imported without docstrings")
         name = _parser().parse_args(words[:1]).command
         if name not in COMMANDS:
             raise BadInput(f"{name!r}: no such command; there are {', '.join(COMMANDS)}")

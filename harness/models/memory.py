@@ -10,7 +10,6 @@ from collections.abc import Callable
 import torch
 
 from assay.harness.models import accelerators
-from assay.harness.results.errors import text_of
 
 SHARE = 0.25
 """Share of the free memory for the activations of one pass."""
@@ -55,7 +54,7 @@ def lacking(error: BaseException) -> bool:
     """Whether ``error`` says that memory ran out; a CPU's error has no class of its own."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
-    return any(words in text_of(error) for words in LACKING)
+    return any(words in str(error) for words in LACKING)
 
 
 def in_batches(

@@ -20,12 +20,13 @@ from hypothesis.configuration import set_hypothesis_home_dir
 
 from assay.harness.checking import costs
 from assay.harness.checking.claim import is_asked, unknown
-from assay.harness.models import capabilities
+from assay.harness.checking.profiles import PROFILES
+from assay.harness.models import capabilities, hanging
 from assay.harness.models.emulation import emulated
 from assay.harness.models.shortage import gpu_failure
 from assay.harness.plugin import display, options, selection, together, toy
 from assay.harness.plugin.display import Display
-from assay.harness.plugin.interrupts import Interrupts, InWorker
+from assay.harness.plugin.interrupts import Interrupts
 from assay.harness.plugin.planning import DryRun, Planner
 from assay.harness.plugin.recording import Recorder
 from assay.harness.plugin.request import REQUEST, RunRequest
@@ -38,7 +39,6 @@ from assay.harness.plugin.settling import (
     expected_of_models,
     name_of,
 )
-from assay.harness.plugin.watchdog import Leaving, watched
 from assay.harness.results.errors import BadInput
 from assay.harness.results.evidence_file import default_path
 from assay.harness.results.verdicts import Kind
@@ -54,18 +54,20 @@ MARKS = {
 COLLECTION_ERROR = pytest.StashKey[str]()
 """A worker's error at collection."""
 
-PROCESS = pytest.StashKey[int]()
-"""The process that runs claims; a model may start others, by `os.fork`."""
+STDERR = pytest.StashKey[int]()
+"""A descriptor of standard error that pytest does not capture."""
+
+HANGS = 6
+"""Multiple of the profile's brake after which a process without a sign of progress ends."""
 
 EMULATED = pytest.StashKey[ExitStack]()
 """Ends the emulation of another machine when it is closed."""
 
 
-def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
     """Assay's own options."""
     options.add(parser)
     together.add(parser)
-    options.refuse_debug_file(parser, pluginmanager.get_plugin("pytestconfig"))
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -79,17 +81,16 @@ def pytest_configure(config: pytest.Config) -> None:
     _move_files_of_hypothesis()
     # The libraries' million objects stay: the collector need not scan them again.
     gc.freeze()
-    config.stash[PROCESS] = os.getpid()
     config.stash[PLANNER] = Planner(request.budget)
     config.stash[EMULATED] = ExitStack()
     # From now on, as models are loaded before the first test and shared by all tests.
     config.stash[EMULATED].enter_context(emulated(request.rounding, request.allocation))
+    config.stash[STDERR] = os.dup(2)
+    config.stash[EMULATED].callback(os.close, config.stash[STDERR])
+    config.pluginmanager.register(Interrupts(bool(request.worker)), "assay-interrupts")
     if request.worker:
         torch.set_num_threads(1)  # workers share the cores among themselves
-        config.pluginmanager.register(InWorker(), "assay-interrupts")
         return
-    config.pluginmanager.register(Interrupts(), "assay-interrupts")
-    config.pluginmanager.register(Leaving(), "assay-leaving")
     if request.dry_run:
         config.pluginmanager.register(DryRun(), "assay-dry-run")
         config.stash[DONE] = {}
@@ -284,10 +285,12 @@ def assay(request: pytest.FixtureRequest) -> Assay:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """A model under test cannot keep the run from ending."""
-    if claim_of(item) is None:
+    """End a process whose claim hangs; not where a person may be using a debugger."""
+    claim, config = claim_of(item), item.config
+    if claim is None or claim.toy or config.getoption("usepdb") or config.getoption("trace"):
         return (yield)
-    with watched(item):
+    brake = PROFILES[RunRequest.of(config).profile].brake
+    with hanging.ended_after(HANGS * brake, config.stash[STDERR]):
         return (yield)
 
 
@@ -303,8 +306,6 @@ def pytest_runtest_makereport(
     The run stops after a GPU has failed: later results of this process on it would be
     unreliable.
     """
-    if os.getpid() != item.config.stash[PROCESS]:
-        os._exit(0)  # a process forked by the model's code does not report claims
     report = yield
     error = call.excinfo.value if call.excinfo is not None else None
     if isinstance(error, BadInput) and claim_of(item) is not None:

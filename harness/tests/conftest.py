@@ -14,7 +14,6 @@ from assay.harness.plugin.request import RunRequest
 from assay.harness.tests.support import browsers, older, sessions
 from assay.harness.tests.support.browsers import Browser
 from assay.harness.tests.support.ci import pytest_sessionfinish, pytest_terminal_summary  # noqa: F401
-from assay.harness.tests.support.clones import clone  # noqa: F401
 from assay.harness.tests.support.sessions import Project
 
 

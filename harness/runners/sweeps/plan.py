@@ -43,7 +43,7 @@ from typing import Any
 from assay.harness.checking.profiles import PROFILES
 from assay.harness.results import toml
 from assay.harness.results.errors import BadInput
-from assay.harness.results.outputs import keep_out
+from assay.harness.results.outputs import keep_apart
 from assay.harness.results.specs import ModelSpec
 from assay.harness.runners.environments import HERE
 from assay.harness.runners.runner import Settings
@@ -155,7 +155,7 @@ def read(path: str | Path) -> Sweep:
         raise BadInput(f"{path}: evidence: {evidence} is a folder")
     names = {f"the model {name}": ModelSpec.recorded(name).path for name in content["models"]}
     folders = {name: Path(model) for name, model in names.items() if model}
-    keep_out({f"{path}: evidence": evidence}, folders)
+    keep_apart({f"{path}: evidence": evidence}, folders)
     counts = {name: float(value) for name, value in resources.items()}
     return Sweep(
         folder,

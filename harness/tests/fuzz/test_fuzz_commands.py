@@ -69,15 +69,6 @@ def test_any_command_line(stocked: Path, command: str, data: st.DataObject) -> N
         here.check("harness", *words)
 
 
-@cases(0.005)
-@given(data=st.data())
-def test_any_command_line_in_a_process_of_its_own(stocked: Path, data: st.DataObject) -> None:
-    command = data.draw(st.sampled_from(["card", "compare", "merge", "report", "runs"]))
-    words = data.draw(arguments([command, *VALID[command]], WORDS))
-    with room(stocked) as here:
-        here.check("harness", *words, whole=True)
-
-
 @cases(0.04)
 @given(data=st.data())
 def test_any_options_of_a_run(stocked: Path, data: st.DataObject) -> None:

@@ -9,7 +9,6 @@ import pytest
 
 from assay.harness.cli.main import main
 from assay.harness.results.errors import BadInput, Missing, brief, refusals
-from assay.harness.results.outputs import keep_apart
 from assay.harness.runners.environments import CannotInstall, prepare
 
 
@@ -80,17 +79,6 @@ def test_what_is_no_file_is_not_read(
     os.mkfifo("pipe")
     assert main(command.split()) == 4
     assert "is not a regular file" in capsys.readouterr().err
-
-
-def test_outputs_that_nothing_can_be_put_in_are_refused(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    for name, why in (("pipe", "is a pipe"), ("loop", "is a link to itself")):
-        with pytest.raises(BadInput, match=why):
-            keep_apart({"--out": tmp_path / name})
-    assert (tmp_path / "loop").is_symlink()
 
 
 def test_more_seeds_than_anybody_could_run_are_refused(
