@@ -118,6 +118,14 @@ def test_a_pass_takes_the_time_of_its_own_gpu(gpus: Gpus, monkeypatch: pytest.Mo
     assert "synchronize cuda:0" not in gpus.calls
 
 
+def test_a_recorded_pass_is_counted_and_not_timed(gpus: Gpus, small: Subject) -> None:
+    watching, ids = ForwardClock(), prompt(small)
+    with watching.watching(small), torch.cuda.graph(torch.cuda.CUDAGraph()):
+        small.model(input_ids=ids, use_cache=False)
+    assert watching.work["own"][0] == 1
+    assert watching.seconds == 0
+
+
 @pytest.mark.parametrize(
     ("wait", "waits"),
     [
