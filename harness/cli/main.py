@@ -38,7 +38,7 @@ GROUPS = {
     "compare": {
         "runs": "list the runs of an evidence file",
         "report": "write the HTML page of stored runs",
-        "compare": "compare two runs of claims, or of the benchmarks",
+        "compare": "compare two runs",
         "merge": "merge evidence files",
         "bisect": "find the version of transformers in which a verdict changed",
         "versions": "run claims over versions of transformers",
@@ -47,8 +47,6 @@ GROUPS = {
         "invert": "recover a prompt from a model's output, and show how",
         "sweep": "run claims on models × versions × dtypes × devices",
         "families": "build and run every type of language model, tiny",
-        "gpu": "check and time a GPU in 25 minutes, in stages",
-        "card": "print what a machine reached in the benchmarks",
     },
     "maintain": {
         "faults": "list the faults that can be injected into a model",

@@ -16,7 +16,6 @@ from assay.harness.tests.support.mutations import arguments, tomls
 VALID: dict[str, list[str]] = {
     "alarms": ["--evidence=new.sqlite", "--seeds=1", "--family=gpt2", "--dtype=float32"],
     "bisect": ["--claim=C2", "--good=4.57.6", "--bad=5.0.0", "--model=model", "--limit=9"],
-    "card": ["speed.json", "--plots=plots"],
     "compare": ["before.sqlite@1", "after.sqlite@-1", "--html=out.html", "--least=0.5"],
     "defects": ["defects"],
     "explain": ["C2"],
@@ -36,7 +35,7 @@ VALID: dict[str, list[str]] = {
 
 WORDS = (
     *("model", "models", "tiny:gpt2", "tiny:*", "reference:small", "toy", "claims", "expected"),
-    *("before.sqlite", "after.sqlite", "run.json", "speed.json", "pytest.ini", "defects", "."),
+    *("before.sqlite", "after.sqlite", "run.json", "pytest.ini", "defects", "."),
     *("--json", "--resume", "--help", "--count", "--seed=0", "--dtype=bfloat16", "--nosuch"),
     *("float16", "cuda:9", "C2", "X1", "X1:a law", "1,2,3", "99999999999999999999", "4.57.6"),
     *("tiny:gpt2+mask-ignored", "untrained:small:1", "geometry:nosuch", "after.sqlite@all"),
@@ -55,8 +54,8 @@ OPTIONS = (
 
 
 def test_every_command_has_a_line() -> None:
-    # A run of pytest is tried below; one of benchmarks takes minutes (test_gpu_session.py).
-    assert VALID.keys() == COMMANDS.keys() - {"check", "gpu"}
+    # A run of pytest is tried below.
+    assert VALID.keys() == COMMANDS.keys() - {"check"}
 
 
 @pytest.mark.parametrize("command", VALID)

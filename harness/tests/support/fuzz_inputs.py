@@ -54,18 +54,6 @@ PLAN: dict[str, Any] = {
     "resources": {"cpu": 1, "gpu": 0.5, "memory": 4},
 }
 
-BENCHMARKS: dict[str, Any] = {
-    "benchmarks": [
-        {
-            "fullname": f"benchmarks/test_speed.py::test_{name}",
-            "stats": {"data": [1.0, 1.1, 0.9, 1.05]},
-            "extra_info": {"device": "cpu", "threads": 1, "torch": "2.13.0", "seed": 0},
-        }
-        for name in ("one", "two")
-    ],
-    "commit_info": {"id": "0123456789abcdef", "dirty": True},
-}
-
 DEFECT = '''\
 """A thing is wrong.
 
@@ -105,7 +93,6 @@ def stock(folder: Path) -> Path:
     report = side.run.as_json()
     rows = [{k: v for k, v in row.items() if k != "sample"} for row in side.rows.values()]
     (folder / "run.json").write_text(json.dumps({"schema": 1, "run": report, "claims": rows}))
-    (folder / "speed.json").write_text(json.dumps(BENCHMARKS))
     (folder / "map.json").write_text(json.dumps({"": "cpu"}))
     (folder / "pytest.ini").write_text("[pytest]\ntestpaths = claims\n")
     for name, text in {"claims/test_laws.py": CLAIMS, "defects/a_defect.py": DEFECT}.items():
