@@ -84,9 +84,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Other processes look `rooms` up in this module by its own name, not as ``__main__``.
         rooms_by_name = importlib.import_module("assay.harness.cli.main").rooms
         functions = {"alarms": rooms_by_name, "families": survey, "kills": rooms_by_name}
-        functions |= {"bisect": check, "robust": check, "versions": expand}
+        functions |= {"bisect": check, "robust": check, "sweep": expand, "versions": expand}
         functions |= {"explain": cases_of_claims, "list": cases_of_claims}
-        functions |= dict.fromkeys(("faults", "invert", "sweep"), load)
+        functions |= dict.fromkeys(("faults", "invert"), load)
         if name == "against":
             return command.main(words[1:], load, inspect)
         return command.main(words[1:], *([functions[name]] if name in functions else []))
