@@ -26,7 +26,6 @@ READERS: dict[str, list[str]] = {
     "atlas": ["atlas", "--out=out", "after.sqlite"],
     "flips": ["flips", "after.sqlite"],
     "flips as JSON": ["flips", "after.sqlite", "--json"],
-    "alarms": ["alarms", "--evidence=after.sqlite", "--count", "--seeds=1"],
 }
 """Commands that read evidence."""
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.harness.cli import compare, families, kills
+from assay.harness.cli import compare, kills
 from assay.harness.results import outputs
 from assay.harness.results.errors import BadInput
 from assay.harness.results.outputs import keep_apart
@@ -125,7 +125,6 @@ def test_commands_keep_their_inputs(ran: Project, monkeypatch: pytest.MonkeyPatc
         (compare.main, [evidence, evidence, "--html", evidence]),
         (compare.main, [f"{evidence}@latest", "before.json", "--html", "before.json"]),
         (kills.main, ["--json", "both", "--report", "both"]),
-        (families.main, ["--json", "both", "--record", "both"]),
     ]
     for command, arguments in commands:
         with pytest.raises(BadInput, match=r"is read as|give each its own"):
