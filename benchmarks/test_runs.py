@@ -118,7 +118,7 @@ def measured(run: Run, folder: Path, threads: int) -> Measured:
     command += [f"--model={run.model}", f"--json={report}", f"--evidence={folder / 'evidence'}"]
     command += run.arguments
     if run.processes > 1:
-        command += ["-n", str(run.processes), "--dist=loadgroup", "--no-loadscope-reorder"]
+        command += ["-n", str(run.processes), "--dist", "loadfile"]
     environment = os.environ | {"OMP_NUM_THREADS": str(max(1, threads // run.processes))}
     began, memory = time.perf_counter(), Peak()
     with (folder / "output").open("w") as output:

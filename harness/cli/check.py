@@ -81,7 +81,7 @@ def separate(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 def distribution(options: Sequence[str]) -> list[str]:
     """How pytest-xdist is to distribute claims to several processes, unless ``options`` say how.
 
-    By groups (`harness.plugin.together`), in the order of the collection: laws come first.
+    By groups (`harness.plugin.together`), so that each loads few models.
     """
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     parser.add_argument("-n", "--numprocesses", default="0")
@@ -92,7 +92,7 @@ def distribution(options: Sequence[str]) -> list[str]:
         return []
     if own.dist is not None or own.numprocesses in ("0", "1"):
         return []
-    return ["--dist=loadgroup", "--no-loadscope-reorder"]
+    return ["--dist=loadfile"]
 
 
 def join_paths(options: Sequence[str]) -> list[str]:

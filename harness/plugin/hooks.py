@@ -138,10 +138,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     _keep_apart(config, items)
     _keep_claims(config, items)
     _leave_out_slow_laws(config, items)
-    request, groups = RunRequest.of(config), together.lines(config)
-    items.sort(key=lambda item: _turn(item, groups, request.budget is not None))
-    if request.worker:
-        together.mark(config, items, groups)
+    groups, cheap_first = together.lines(config), RunRequest.of(config).budget is not None
+    items.sort(key=lambda item: _turn(item, groups, cheap_first))
     items_by_name: dict[tuple[str, str], pytest.Item] = {}
     for item in items:
         if (claim := claim_of(item)) is None:
@@ -158,6 +156,16 @@ def _reject(config: pytest.Config, why: str) -> None:
     if not RunRequest.of(config).worker:
         raise pytest.UsageError(why)
     config.stash[COLLECTION_ERROR] = why
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Distribute claims to workers by files and models, with ``--dist loadfile``."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from assay.harness.plugin.scheduling import Grouped
+
+    return Grouped(config, log)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -307,7 +315,6 @@ def pytest_runtest_makereport(
     if os.getpid() != item.config.stash[PROCESS]:
         os._exit(0)  # a process forked by the model's code does not report claims
     report = yield
-    report.nodeid = together.without_group(report.nodeid)
     error = call.excinfo.value if call.excinfo is not None else None
     if isinstance(error, BadInput) and claim_of(item) is not None:
         report.longrepr = str(error)

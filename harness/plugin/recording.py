@@ -11,7 +11,7 @@ import pytest
 from assay.harness.checking.sensitivity import beyond_rounding
 from assay.harness.models import runs
 from assay.harness.models.devices import AUTO
-from assay.harness.plugin import options, selection, together, toy
+from assay.harness.plugin import options, selection, toy
 from assay.harness.plugin.request import DEFAULT, RunRequest, dtypes
 from assay.harness.plugin.settling import RESUMED, Recorded, Settled, claim_of, expected_of_models
 from assay.harness.report import html, summary, words
@@ -76,7 +76,7 @@ class Recorder:
     @pytest.hookimpl(optionalhook=True, tryfirst=True)
     def pytest_xdist_node_collection_finished(self, node: Any, ids: list[str]) -> None:
         """A worker has collected; its claims are the tests of files in claims/."""
-        self._expect([together.without_group(i) for i in ids if i.startswith("claims/")])
+        self._expect([i for i in ids if i.startswith("claims/")])
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:

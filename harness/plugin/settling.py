@@ -22,7 +22,6 @@ from assay.harness.models.clock import TOO_SLOW
 from assay.harness.models.devices import dtype_name, parse_device, parse_dtype
 from assay.harness.models.runs import describe_subject
 from assay.harness.models.subject import Subject
-from assay.harness.plugin import together
 from assay.harness.plugin.budget import Budget
 from assay.harness.plugin.dry_run import LISTED, Entry
 from assay.harness.plugin.request import RunRequest
@@ -188,8 +187,7 @@ class Assay:
         example, replayed = result.counterexample, self.request.replay
         if example is None or not (blob := example.blob or replayed):
             return result
-        test = together.without_group(self.node.nodeid)
-        command = self.request.replay_command(test, result.subject, blob)
+        command = self.request.replay_command(self.node.nodeid, result.subject, blob)
         return replace(result, counterexample=replace(example, blob=None, replay=command))
 
     def _recorded(self, name: str, subject: Subject | Absent) -> Result | None:

@@ -1,4 +1,4 @@
-"""Groups the tests that one worker process of pytest-xdist runs, with ``--dist loadgroup``.
+"""Groups of tests that one worker process of pytest-xdist runs.
 
 Claims of a file share costly work, and every worker loads the models of its tests.  So a group
 is a model's claims in one file; where models are many, it is all claims of a model, which one
@@ -17,12 +17,8 @@ from pathlib import PurePath
 import pytest
 
 from assay.harness.plugin import toy
-from assay.harness.plugin.request import RunRequest
 
 SETTING = "together"
-
-MANY = 2
-"""Models for each worker from which on groups are models."""
 
 
 def add(parser: pytest.Parser) -> None:
@@ -43,16 +39,6 @@ def turn(nodeid: str, groups: Sequence[str]) -> int:
     return next(mine, len(groups))
 
 
-def mark(config: pytest.Config, items: Sequence[pytest.Item], groups: Sequence[str]) -> None:
-    """Mark the tests of a worker with their groups, which xdist adds to the tests' names."""
-    request = RunRequest.of(config)
-    workers: int = config.workerinput["workercount"]  # type: ignore[attr-defined]
-    by_model = len(request.models) >= MANY * workers
-    for item in items:
-        name = group_of(item.nodeid, request.subjects, groups, by_model)
-        item.add_marker(pytest.mark.xdist_group(name))
-
-
 def group_of(nodeid: str, subjects: Sequence[str], groups: Sequence[str], by_model: bool) -> str:
     """The group of a test: its files, and the number of its model among ``subjects``.
 
@@ -65,9 +51,3 @@ def group_of(nodeid: str, subjects: Sequence[str], groups: Sequence[str], by_mod
     index = turn(nodeid, groups)
     file = groups[index].split()[0] if index < len(groups) else nodeid.partition("::")[0]
     return "-".join(filter(None, [PurePath(file).stem, number]))
-
-
-def without_group(nodeid: str) -> str:
-    """The name of a test as pytest collected it, without the group that xdist has added."""
-    test, sign = max(nodeid.rfind("]"), nodeid.rfind("::")), nodeid.rfind("@")
-    return nodeid[:sign] if 0 <= test < sign else nodeid

@@ -16,7 +16,7 @@ from assay.harness.results.verdicts import Kind, Result, Verdict
 from assay.harness.tests.support.evidences import run_of
 from assay.harness.tests.support.sessions import ROOT
 
-GROUPED = ["--dist=loadgroup", "--no-loadscope-reorder"]
+GROUPED = ["--dist=loadfile"]
 
 
 def test_the_page_of_claims_is_current(capsys: pytest.CaptureFixture[str]) -> None:

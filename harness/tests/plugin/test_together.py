@@ -29,13 +29,6 @@ def test_a_group_is_a_file_on_a_model_or_a_model(test: str, by_file: str, by_mod
     assert together.group_of(test, MODELS, GROUPS, True) == by_model
 
 
-@pytest.mark.parametrize("test", ["a@b/test_a.py::test_x[m@1-]]", "a/test_a.py::test_x", "a@b"])
-def test_the_group_that_xdist_adds_is_removed_from_a_name(test: str) -> None:
-    assert together.without_group(test) == test
-    if "::" in test:
-        assert together.without_group(f"{test}@test_a-0") == test
-
-
 def test_groups_are_numbered_in_their_order() -> None:
     files = [f"claims/test_{number}.py::test_x[tiny:0]" for number in range(5)]
     assert [together.turn(test, GROUPS) for test in files] == [2, 0, 2, 1, 0]
