@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from assay.harness.cli.arguments import Parser, file
 from assay.harness.report.texts import clipped, counted, duration, visible
@@ -48,7 +48,7 @@ def main(
                 jobs.append(Job(cell, tuple(models), environment, own, plan.resources.cpu))
             except BadInput as error:
                 ended(cell, Outcome(FAILED, str(error)))
-        outcomes = ((job, job.run(start)) for job in jobs)
+        outcomes: Iterator[tuple[Job, Outcome]] = ((job, job.run(start)) for job in jobs)
         if jobs and not options.in_order and importlib.util.find_spec("ray") is not None:
             outcomes = sweep.on_ray(jobs, plan.resources)
         for job, outcome in outcomes:
