@@ -48,7 +48,7 @@ class Claim:
     slow: bool = False
     """Whether an example takes seconds, as compiling does: short profiles leave such laws out."""
     costly: bool = False
-    """Whether a finding takes all its draws before it is judged, so that its cost is known."""
+    """Whether a finding takes all its draws before it is judged: each of them takes seconds."""
 
     def examples(self, profile: Profile) -> int:
         """The examples that a law takes in ``profile``; 1 for a finding, which takes draws."""

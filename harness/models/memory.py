@@ -20,6 +20,9 @@ def free(device: torch.device) -> int:
     return accelerators.free(device)
 
 
+SHARD = 100_000_000
+"""Bytes of a file of a large model that is saved and loaded, if no single weight has more."""
+
 COPIES = 1 / 3
 """Share of the free memory that copies of a model may take for the whole run."""
 

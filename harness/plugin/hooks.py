@@ -18,21 +18,21 @@ import pytest
 import torch
 from hypothesis.configuration import set_hypothesis_home_dir
 
-from assay.harness.checking import costs
 from assay.harness.checking.claim import is_asked, unknown
 from assay.harness.checking.profiles import PROFILES
 from assay.harness.models import capabilities, hanging
 from assay.harness.models.emulation import emulated
 from assay.harness.models.shortage import gpu_failure
 from assay.harness.plugin import display, options, selection, together, toy
+from assay.harness.plugin.budget import Budget
 from assay.harness.plugin.display import Display
+from assay.harness.plugin.dry_run import DryRun
 from assay.harness.plugin.interrupts import Interrupts
-from assay.harness.plugin.planning import DryRun, Planner
 from assay.harness.plugin.recording import Recorder
 from assay.harness.plugin.request import REQUEST, RunRequest
 from assay.harness.plugin.settling import (
+    BUDGETED,
     DONE,
-    PLANNER,
     SETTLED,
     Assay,
     claim_of,
@@ -81,7 +81,7 @@ def pytest_configure(config: pytest.Config) -> None:
     _move_files_of_hypothesis()
     # The libraries' million objects stay: the collector need not scan them again.
     gc.freeze()
-    config.stash[PLANNER] = Planner(request.budget)
+    config.stash[BUDGETED] = Budget(request.budget)
     config.stash[EMULATED] = ExitStack()
     # From now on, as models are loaded before the first test and shared by all tests.
     config.stash[EMULATED].enter_context(emulated(request.rounding, request.allocation))
@@ -161,17 +161,27 @@ def _reject(config: pytest.Config, why: str) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Distribute claims to workers by files and models, unless the user's ``--dist`` applies.
-
-    By models wherever there are many: otherwise each worker would load all of them.
-    """
-    request, dist = RunRequest.of(config), config.getoption("dist")
-    many = len(request.models) >= 2 * len(config.getoption("tx") or ())
-    if dist != "loadfile" and not (many and dist in ("load", "loadscope", "worksteal")):
+    """Distribute claims to workers by files and models, with ``--dist loadfile``."""
+    if config.getoption("dist") != "loadfile":
         return None
-    from assay.harness.plugin.scheduling import BySubject
+    from assay.harness.plugin.scheduling import Grouped
 
-    return BySubject(config, log, request.subjects, together.lines(config))
+    return Grouped(config, log)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_handlecrashitem(crashitem: str, sched: Any) -> None:
+    """Keep the other tests of a worker that died, without the one that it died in.
+
+    xdist would run that one again, and have it kill one worker after another; and a worker that
+    gets a group without tests would wait for ever.
+    """
+    groups = getattr(sched, "workqueue", {})
+    for group, tests in list(groups.items()):
+        if crashitem in tests:
+            tests[crashitem] = True
+        if all(tests.values()):
+            del groups[group]
 
 
 def _move_files_of_hypothesis() -> None:
@@ -202,18 +212,17 @@ def _keep_apart(config: pytest.Config, items: list[pytest.Item]) -> None:
         items[:] = [item for item in items if item not in set(mixed)]
 
 
-def _turn(item: pytest.Item, groups: Sequence[str], cheap_first: bool) -> tuple[bool, int, float]:
-    """Laws come first, cheap before dear ones, then findings.
+def _turn(item: pytest.Item, groups: Sequence[str], cheap_first: bool) -> tuple[bool, bool, int]:
+    """Laws come first, then findings; slow laws come after other laws.
 
     Findings share costly work with others of their file, and so stay with them unless the time is
-    limited (``cheap_first``).
+    limited (``cheap_first``): then costly ones come last.
     """
-    late, claim = _is_finding(item), claim_of(item)
-    tokens = 0.0
-    if claim is not None and (cheap_first or not late):
-        cost = costs.cost_of(name_of(item, claim), claim.kind)
-        tokens = cost.tokens + cost.reference_tokens
-    return late, together.turn(item.nodeid, groups) if late else 0, tokens
+    if (claim := claim_of(item)) is None:
+        return False, False, 0
+    if claim.kind is Kind.LAW:
+        return False, claim.slow, 0
+    return True, cheap_first and claim.costly, together.turn(item.nodeid, groups)
 
 
 def _is_finding(item: pytest.Item) -> bool:

@@ -20,7 +20,7 @@ from assay.harness.checking.profiles import PROFILES, check_profile
 from assay.harness.models import allocation, float64, loading, meant, placement
 from assay.harness.models.devices import AUTO
 from assay.harness.models.runs import Options
-from assay.harness.plugin import planning, toy
+from assay.harness.plugin import budget, toy
 from assay.harness.plugin.request import DEFAULT, EXPAND, Expand, RunRequest
 from assay.harness.results.errors import BadInput
 from assay.harness.results.evidence_file import default_path
@@ -116,12 +116,12 @@ def add(parser: pytest.Parser) -> None:
     add(
         "--dry-run",
         action="store_true",
-        help="print which claims apply, and the memory and time that they take; check nothing",
+        help="load the models and print which claims apply; check nothing",
     )
     add(
         "--budget",
         metavar="TIME",
-        help="leave out what does not fit into this time, such as 10m; laws come first",
+        help="start no claim after this time, such as 10m; laws come first",
     )
     add("--seed", default="0", help="seed of all examples and draws (default: 0)")
     add(
@@ -136,7 +136,11 @@ def add(parser: pytest.Parser) -> None:
     )
     add("--replay", metavar="BLOB", help="run one example again: BLOB is what a failure printed")
     add("--evidence", metavar="PATH", help="the evidence file (default: in the cache folder)")
-    add("--resume", action="store_true", help="resume an unfinished run of the same request")
+    add(
+        "--resume",
+        action="store_true",
+        help="resume an unfinished run of the same request, or one whose budget was used up",
+    )
     add("--json", metavar="PATH", help="write the results as JSON")
     add("--report", metavar="PATH", help="write a self-contained HTML page")
     add(
@@ -213,7 +217,7 @@ def read(config: pytest.Config) -> RunRequest:
         optional=frozenset([*optional, toy.spec_for(models)]),
         loading=Options(**{each.name: getattr(option, each.name) for each in fields(Options)}),
         seed=read_seed(option.seed, "--seed"),
-        budget=planning.read_budget(option.budget),
+        budget=budget.read_budget(option.budget),
         rounding=None if option.rounding is None else read_seed(option.rounding, "--rounding"),
         claims=tuple(option.claims or ()),
         expectations=option.expectations or config.rootpath / "claims" / "expectations",

@@ -124,7 +124,8 @@ class Recorder:
         requested = self.run.selection
         self.run = next(run for run in evidence.runs() if run.id == run_id)
         self.run.selection = requested
-        self.resumed.update(evidence.recorded(run_id))
+        recorded = evidence.recorded(run_id)
+        self.resumed |= {key: r for key, r in recorded.items() if not r.awaits_resuming}
         self.notes.append(
             f"resuming the run of {self.run.started}: {len(self.resumed)} claims are recorded"
         )

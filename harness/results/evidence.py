@@ -20,7 +20,7 @@ from assay.harness.results.evidence_file import EvidenceFile, clear, damaged
 from assay.harness.results.json_schema import mistake
 from assay.harness.results.records import RunRecord
 from assay.harness.results.schema import Claim, Run
-from assay.harness.results.verdicts import Kind, Result, Verdict
+from assay.harness.results.verdicts import BUDGET, LEFT_OUT, Kind, Result, Verdict
 
 EMULATED = ("rounding", "allocation")
 """The options that emulate another machine, as a run records them (`harness.models.emulation`)."""
@@ -241,15 +241,17 @@ class Evidence(EvidenceFile):
             raise damaged(self.path, f"JSON of a row: {error}") from error
 
     def unfinished(self, key: str) -> str | None:
-        """The latest run with this `resume_key` that has no finish, if there is one.
+        """The latest run with this `resume_key` that can be resumed, if there is one: it has no
+        finish, or its budget left claims out.
 
         A run that is still going in another process looks the same in the file.
         """
         with clear(self.path):
             row = self._db.execute(
-                "SELECT id FROM runs WHERE key = ? AND finished IS NULL "
+                "SELECT id FROM runs WHERE key = ? AND (finished IS NULL OR EXISTS (SELECT 1 FROM "
+                "claims WHERE run = runs.id AND json_extract(result, ?) = ?)) "
                 "ORDER BY started DESC, rowid DESC LIMIT 1",
-                (key,),
+                (key, f'$.details."{LEFT_OUT}"', BUDGET),
             ).fetchone()
         return None if row is None else row[0]
 

@@ -40,8 +40,13 @@ SEES_ONE = "sees one"
 """Key of the details of a law that counts: one error, how many were injected and seen."""
 
 LEFT_OUT = "left out for the budget"
-"""The key in a result's details that says that the claim had no time: within the run's budget, or
-within the profile's limit for findings about large models.
+"""The key in a result's details that says what the claim had no time within: `BUDGET` or `LIMIT`;
+true in older evidence.
+"""
+
+BUDGET, LIMIT = "budget", "limit"
+"""The run's budget, which `--resume` gives again, and the profile's limit for findings about large
+models.
 """
 
 HIDDEN = "rounding hides smaller leaks"
@@ -148,6 +153,11 @@ class Result:
     def left_out(self) -> bool:
         """Whether the claim had no time, or not enough (`LEFT_OUT`)."""
         return self.verdict is Verdict.INCONCLUSIVE and bool(self.details.get(LEFT_OUT))
+
+    @property
+    def awaits_resuming(self) -> bool:
+        """Whether the run's budget was used up before the claim was examined."""
+        return self.left_out and self.details[LEFT_OUT] == BUDGET
 
     @property
     def ended_in_error(self) -> bool:

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from assay.harness.cli.check import distribution, separate
 from assay.harness.cli.check import main as check
-from assay.harness.cli.check import separate
 from assay.harness.cli.main import cases_of_claims, main
 from assay.harness.tests.support.evidences import law, run_of, write
 from assay.harness.tests.support.sessions import ROOT
+
+GROUPED = ["--dist=loadfile"]
 
 
 def test_the_page_of_claims_is_current(capsys: pytest.CaptureFixture[str]) -> None:
@@ -76,7 +78,7 @@ def test_check_hands_models_and_options_to_pytest() -> None:
     assert check(["tiny:llama", "a folder", "-m", "law", "-n", "2"], run) == 3
     claims = str(ROOT / "claims")
     assert calls == [
-        [claims, "--model=tiny:llama", "--model=a folder", "-m", "law", "-n", "2"],
+        [claims, "--model=tiny:llama", "--model=a folder", *GROUPED, "-m", "law", "-n", "2"],
     ]
 
 
@@ -111,3 +113,19 @@ def test_what_evidence_holds_is_printed_without_its_control_characters(
         db.execute("UPDATE runs SET started = char(27) || '[31mred'")
     assert main(["runs", str(evidence)]) in (0, 4)
     assert "\x1b[31m" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "grouped"),
+    [
+        ("-n 2", True),
+        ("-n2 -m law", True),
+        ("--numprocesses=auto", True),
+        ("-n 1", False),
+        ("-n 2 --dist=load", False),
+        ("-m law", False),
+        ("-n", False),
+    ],
+)
+def test_several_processes_run_groups_unless_told_otherwise(options: str, grouped: bool) -> None:
+    assert distribution(options.split()) == (GROUPED if grouped else [])

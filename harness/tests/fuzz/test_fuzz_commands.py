@@ -14,19 +14,15 @@ from assay.harness.tests.support.fuzzing import cases
 from assay.harness.tests.support.mutations import arguments, tomls
 
 VALID: dict[str, list[str]] = {
-    "alarms": ["--evidence=new.sqlite", "--seeds=1", "--family=gpt2", "--dtype=float32"],
-    "bisect": ["--claim=C2", "--good=4.57.6", "--bad=5.0.0", "--model=model", "--limit=9"],
     "compare": ["before.sqlite@1", "after.sqlite@-1", "--html=out.html", "--least=0.5"],
     "defects": ["defects"],
     "explain": ["C2"],
-    "families": ["llama", "--kind=causal", "--json=out.json", "--limit=9", "--markdown"],
     "faults": ["--json", "--model=tiny:gpt2", "--dtype=float32"],
     "invert": ["--model=model", "--ids=5,17,3", "--depth=1", "--method=descent", "--steps=9"],
     "kills": ["--family=gpt2", "--extent=named", "--json=out.json", "--report=out.html"],
     "list": ["--json"],
     "merge": ["out.sqlite", "before.sqlite", "after.sqlite"],
     "report": ["before.sqlite", "after.sqlite@1", "--out=out.html"],
-    "robust": ["--model=tiny:gpt2", "--claim=C2", "--profile=glance", "--seeds=1"],
     "runs": ["after.sqlite"],
     "sweep": ["plan.toml", "--in-order", "--resume"],
     "versions": ["4.57.6", "--model=tiny:gpt2", "--evidence=new.sqlite", "--environments=envs"],

@@ -24,7 +24,6 @@ READERS: dict[str, list[str]] = {
     "compare as JSON": ["compare", "after.sqlite@1", "after.sqlite@2", "--json"],
     "merge": ["merge", "out.sqlite", "before.sqlite", "after.sqlite"],
     "report": ["report", "before.sqlite", "after.sqlite@all", "--out=out.html"],
-    "alarms": ["alarms", "--evidence=after.sqlite", "--count", "--seeds=1"],
 }
 """Commands that read evidence."""
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from assay.harness.cli import compare, families, kills
+from assay.harness.cli import compare, kills
 from assay.harness.results import outputs
 from assay.harness.results.errors import BadInput
 from assay.harness.results.outputs import keep_apart
-from assay.harness.runners.sweeps import plan
+from assay.harness.runners import sweep
 from assay.harness.tests.support import folders
 from assay.harness.tests.support.sessions import Project, law
 
@@ -96,7 +96,6 @@ def test_commands_keep_their_inputs(ran: Project, monkeypatch: pytest.MonkeyPatc
         (compare.main, [evidence, evidence, "--html", evidence]),
         (compare.main, [f"{evidence}@latest", "before.json", "--html", "before.json"]),
         (kills.main, ["--json", "both", "--report", "both"]),
-        (families.main, ["--json", "both", "--record", "both"]),
     ]
     for command, arguments in commands:
         with pytest.raises(BadInput, match=r"is read from there|give each its own"):
@@ -109,7 +108,7 @@ def test_a_sweep_keeps_no_evidence_in_a_model_s_folder(tmp_path: Path) -> None:
     text = f"models = ['{tmp_path}/model']\nevidence = 'model/x.sqlite'"
     (tmp_path / "sweep.toml").write_text(text)
     with pytest.raises(BadInput, match="nothing is written"):
-        plan.read(tmp_path / "sweep.toml")
+        sweep.read(tmp_path / "sweep.toml")
 
 
 def test_what_standard_output_already_holds_is_kept(

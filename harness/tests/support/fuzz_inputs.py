@@ -49,7 +49,6 @@ PLAN: dict[str, Any] = {
     "attends": "causal",
     "expectations": "expected",
     "evidence": "swept.sqlite",
-    "retries": 1,
     "select": {"keyword": "cache", "marker": "law", "claims": ["claims/test_cache.py"]},
     "resources": {"cpu": 1, "gpu": 0.5, "memory": 4},
 }
