@@ -1,7 +1,8 @@
 """MkDocs hook: links from pages to files of the repository lead to copies of them in the site.
 
-A page links to ``../claims/test_cache.py`` as it does in the repository; the site has that file as
-``files/claims/test_cache.py.txt``.  A link to a file that is not there ends the build.
+A page links to ``../claims/cache/test_cache.py`` as it does in the repository; the site has that
+file as ``files/claims/cache/test_cache.py.txt``.  A link to a file that is not there ends the
+build.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ class Case:
     @property
     def file(self) -> str:
         """The path of its file from a clone's root."""
-        return f"claims/{self.test.__module__.rpartition('.')[2]}.py"
+        return f"{self.test.__module__.removeprefix('assay.').replace('.', '/')}.py"
 
     def settle(self, subject: Subject, session: Session) -> Result:
         """The claim's result on ``subject`` within the session's budget."""

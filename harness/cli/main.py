@@ -165,8 +165,8 @@ def rooms() -> Rooms:
     kinds = _of_fixtures("kinds").KINDS
     from assay import claims
 
-    names = sorted(module.name for module in pkgutil.iter_modules(claims.__path__))
-    modules = [importlib.import_module(f"{claims.__name__}.{name}") for name in names]
+    found = pkgutil.walk_packages(claims.__path__, f"{claims.__name__}.")
+    modules = [importlib.import_module(each.name) for each in found if not each.ispkg]
     return Rooms(modules, Path(claims.__path__[0]) / "expectations", kinds, load)
 
 

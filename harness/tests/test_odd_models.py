@@ -175,7 +175,7 @@ def test_what_a_claim_calls_bad_input_is_its_own_row(monkeypatch: pytest.MonkeyP
     def reject(*_: object) -> None:
         raise BadInput("target head: there is none")
 
-    monkeypatch.setattr("assay.claims.test_decoding.has_duplicate", reject)
+    monkeypatch.setattr("assay.claims.decoding.test_decoding.has_duplicate", reject)
     run = assay.check(llama(), claims=["D2", "C1"], profile="glance")
     assert [(str(each.verdict), each.reason) for each in run.results if each.id == "D2"] == [
         ("inconclusive", "target head: there is none")

@@ -7,7 +7,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from assay.claims.test_cache import test_cached_decoding_equals_recomputation as cached_decoding
+from assay.claims.cache.test_cache import (
+    test_cached_decoding_equals_recomputation as cached_decoding,
+)
 from assay.fixtures.prompts import LONGEST, prompts
 from assay.harness.checking import shared
 from assay.harness.checking.laws import law

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from assay.claims import test_causality, test_execution
+from assay.claims.cache import test_causality, test_execution
 from assay.fixtures.prompts import prompts
 from assay.harness.checking import sensitivity
 from assay.harness.checking.check import MORE_RUNS, Broken, Check

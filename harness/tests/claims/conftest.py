@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from assay.claims import test_repetition as repetition
+from assay.claims.inversion import test_repetition as repetition
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from assay.claims import test_decoding as claims
+from assay.claims.decoding import test_decoding as claims
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.toys import budget, toy, verdict
 

@@ -7,12 +7,12 @@ import torch
 from torch import nn
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from assay.claims import test_causality as causality
-from assay.claims import test_embedding as embedding
-from assay.claims import test_order_effects as order_effects
-from assay.claims import test_position_effects as effects
-from assay.claims import test_position_table as table
-from assay.claims import test_repetition as repetition
+from assay.claims.cache import test_causality as causality
+from assay.claims.decoding import test_embedding as embedding
+from assay.claims.inversion import test_repetition as repetition
+from assay.claims.order import test_order_effects as order_effects
+from assay.claims.positions import test_position_effects as effects
+from assay.claims.positions import test_position_table as table
 from assay.fixtures.subjects import load
 from assay.harness.models import positions
 from assay.harness.models.capabilities import probe

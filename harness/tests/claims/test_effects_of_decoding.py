@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from assay.claims import test_repetition as repetition
+from assay.claims.inversion import test_repetition as repetition
 from assay.harness.operations import contrastive, generation
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.effects import saying, settled

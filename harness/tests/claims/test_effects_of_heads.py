@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from assay.claims import test_inversion_conditions as conditions
-from assay.claims import test_steps_to_close as steps_to_close
-from assay.claims.test_inversion import SCALED, cases_of
+from assay.claims.inversion import test_inversion_conditions as conditions
+from assay.claims.inversion import test_steps_to_close as steps_to_close
+from assay.claims.inversion.test_inversion import SCALED, cases_of
 from assay.fixtures.ways import aim, shifted
 from assay.harness.checking.draws import Draws
 from assay.harness.checking.profiles import Profile

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from assay.claims import test_inversion_from_less as claims
+from assay.claims.inversion import test_inversion_from_less as claims
 from assay.harness.checking.profiles import Profile
 from assay.harness.operations.inversion import Target, invert
 from assay.harness.operations.inversion.last_state import last_states, probes

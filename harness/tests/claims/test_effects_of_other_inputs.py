@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from assay.claims import test_other_inputs as claims
+from assay.claims.inversion import test_other_inputs as claims
 from assay.fixtures import nonsense, sides
 from assay.fixtures.inversions import Cases, invert
 from assay.fixtures.neighbours import neighbours

@@ -6,8 +6,8 @@ import functools
 
 import torch
 
-from assay.claims import test_position_effects as effects
-from assay.claims import test_position_shift as shift
+from assay.claims.positions import test_position_effects as effects
+from assay.claims.positions import test_position_shift as shift
 from assay.fixtures import texts
 from assay.harness.models.capabilities import probe
 from assay.harness.models.positions import position_table

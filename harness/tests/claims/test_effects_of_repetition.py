@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from assay.claims import test_repetition as repetition
+from assay.claims.inversion import test_repetition as repetition
 from assay.harness.checking.profiles import Profile
 from assay.harness.operations import contrastive, generation
 from assay.harness.results.verdicts import Verdict

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from assay.claims import test_inversion_exact as exact
+from assay.claims.inversion import test_inversion_exact as exact
 from assay.fixtures.texts import RANDOM
 from assay.harness.checking.profiles import Profile
 from assay.harness.results.verdicts import Verdict

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from assay.claims import test_separation as claims
+from assay.claims.inversion import test_separation as claims
 from assay.fixtures.neighbours import quantised, rivals
 from assay.harness.models.subject import Subject
 from assay.harness.models.tolerances import distance

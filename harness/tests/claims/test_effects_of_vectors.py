@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from assay.claims import test_walk_vectors as claims
+from assay.claims.walks import test_walk_vectors as claims
 from assay.fixtures import texts
 from assay.harness.checking.draws import Draws
 from assay.harness.models.provenance import UNKNOWN

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from assay.claims import test_clamped_walk as clamped
-from assay.claims import test_orthogonal_walk as orthogonal
+from assay.claims.walks import test_clamped_walk as clamped
+from assay.claims.walks import test_orthogonal_walk as orthogonal
 from assay.fixtures import clamped_walks
 from assay.harness.models.provenance import UNKNOWN
 from assay.harness.operations import nets

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from assay.claims import test_warm_start as warm
+from assay.claims.inversion import test_warm_start as warm
 from assay.fixtures import inversions
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.toys import toy, verdict

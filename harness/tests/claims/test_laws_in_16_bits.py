@@ -6,7 +6,7 @@ import copy
 
 import pytest
 
-from assay.claims import test_execution, test_padding
+from assay.claims.cache import test_execution, test_padding
 from assay.harness import faults
 from assay.harness.checking.comparing import BY_ROUNDING
 from assay.harness.models.subject import Subject

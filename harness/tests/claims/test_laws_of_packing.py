@@ -7,7 +7,7 @@ import torch
 from transformers import DataCollatorWithFlattening
 from transformers.models.qwen3_5 import modeling_qwen3_5
 
-from assay.claims import test_packing
+from assay.claims.running import test_packing
 from assay.harness.models import capabilities, samples
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.toys import budget, fresh, toy, verdict

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from assay.claims import test_rotation
+from assay.claims.positions import test_rotation
 from assay.harness import faults
 from assay.harness.results.verdicts import NOT_REACHED, PASSED, Verdict
 from assay.harness.tests.support.toys import budget, fresh, toy, verdict

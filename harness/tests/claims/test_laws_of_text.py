@@ -11,7 +11,7 @@ import transformers
 from packaging.version import Version
 from transformers import PreTrainedTokenizer
 
-from assay.claims import test_chats, test_tokens
+from assay.claims.loading import test_chats, test_tokens
 from assay.fixtures.subjects import load
 from assay.harness.models.capabilities import probe
 from assay.harness.models.runs import Options

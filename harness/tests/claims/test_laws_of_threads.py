@@ -12,11 +12,8 @@ import torch
 from transformers import AttentionInterface, GenerationMixin
 from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
-from assay.claims import (
-    test_drafts,
-    test_execution,
-    test_serving,
-)
+from assay.claims.cache import test_execution
+from assay.claims.running import test_drafts, test_serving
 from assay.harness.operations import generation
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.toys import budget, fresh, verdict

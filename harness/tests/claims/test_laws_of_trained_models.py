@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from assay.claims import (
+from assay.claims.loading import test_loading
+from assay.claims.running import (
     test_last_logits,
-    test_loading,
     test_loss,
     test_packing,
     test_serving,

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from assay.claims import (
+from assay.claims.loading import test_loading
+from assay.claims.running import (
     test_adapters,
     test_batch_size,
     test_compiled,
     test_drafts,
-    test_loading,
     test_parallel,
     test_prefixes,
 )

@@ -11,14 +11,14 @@ import torch
 import transformers
 from transformers import cache_utils
 
-from assay.claims import test_cache as cache
-from assay.claims import test_cache_operations as operations
-from assay.claims import test_execution as execution
-from assay.claims import test_generation as generation
-from assay.claims import test_masks as masks
-from assay.claims import test_order as order
-from assay.claims import test_padding as padding
-from assay.claims import test_positions as positions
+from assay.claims.cache import test_cache as cache
+from assay.claims.cache import test_cache_operations as operations
+from assay.claims.cache import test_execution as execution
+from assay.claims.cache import test_generation as generation
+from assay.claims.cache import test_masks as masks
+from assay.claims.cache import test_padding as padding
+from assay.claims.order import test_order as order
+from assay.claims.positions import test_positions as positions
 from assay.harness import faults
 from assay.harness.models import roles
 from assay.harness.models.roles import Role

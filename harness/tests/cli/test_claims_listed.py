@@ -54,7 +54,7 @@ def test_a_claim_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
         "A finding",
         "≥ 0.95",
         "the identity",
-        "claims/test_position_effects.py",
+        "claims/positions/test_position_effects.py",
     ):
         assert words in output
     assert "stackoverflow" in output.casefold() or "coderapp" in output

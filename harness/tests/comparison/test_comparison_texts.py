@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from assay.claims import test_tokens
+from assay.claims.loading import test_tokens
 from assay.harness import faults
 from assay.harness.comparison.document import document
 from assay.harness.comparison.judging import compare

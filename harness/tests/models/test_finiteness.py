@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import strategies as st
 
-from assay.claims import test_finite
+from assay.claims.cache import test_finite
 from assay.fixtures.prompts import prompts
 from assay.harness.checking.check import NOT_NUMBERS, Broken, Check
 from assay.harness.checking.laws import law

@@ -11,7 +11,8 @@ import transformers
 from torch import nn
 from transformers import AutoConfig, AutoModel, GenerationMixin, PreTrainedConfig, PreTrainedModel
 
-from assay.claims import test_causality, test_positions
+from assay.claims.cache import test_causality
+from assay.claims.positions import test_positions
 from assay.fixtures.families import shrunk
 from assay.fixtures.families.weights import to_unit_gain
 from assay.fixtures.subjects import load

@@ -184,10 +184,15 @@ def test_laws_run_on_it_and_agree_with_the_plain_load(project: Project, tmp_path
     folders.tiny("llama").save_pretrained(tmp_path / "model")
     device_map = written(tmp_path, "llama")
     # Laws of states, of a cache and of gradients, and those that need every weight.
-    files = ("causality", "cache", "gradients", "execution")
+    files = (
+        "cache/test_causality",
+        "cache/test_cache",
+        "walks/test_gradients",
+        "cache/test_execution",
+    )
     named = ("prefix_ignores", "recomputation and dynamic", "sum_is_the_sum", "saving")
     usual = [
-        *(str(ROOT / "claims" / f"test_{topic}.py") for topic in files),
+        *(str(ROOT / "claims" / f"{file}.py") for file in files),
         *("-k", " or ".join(f"({each})" for each in named)),
         f"--model={tmp_path / 'model'}",
         "--profile=glance",  # a block on disk is read again in every pass

@@ -7,7 +7,7 @@ import torch
 import transformers
 from transformers import DynamicCache
 
-from assay.claims import test_cache, test_cache_quantised
+from assay.claims.cache import test_cache, test_cache_quantised
 from assay.harness import faults
 from assay.harness.faults import kills
 from assay.harness.models import caches, float8, quantised

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from assay.claims import test_decoding as claims
+from assay.claims.decoding import test_decoding as claims
 from assay.harness.operations import decoding, likeliest
 from assay.harness.operations.decoding import PseudoInverse
 from assay.harness.operations.equal_rows import duplicates

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from assay.claims import test_generation as claims
+from assay.claims.cache import test_generation as claims
 from assay.harness import faults
 from assay.harness.checking.comparing import Unsettled
 from assay.harness.faults.bed import Bed

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from assay.claims import test_exported as claims
+from assay.claims.running import test_exported as claims
 from assay.harness.checking.comparing import Unsettled
 from assay.harness.operations import exporting
 from assay.harness.results.errors import Missing

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from assay.claims import test_future as claims
+from assay.claims.cache import test_future as claims
 from assay.harness.operations import future
 from assay.harness.operations.future import (
     BOTH,

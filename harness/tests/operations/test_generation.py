@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from assay.claims import test_generation as laws
+from assay.claims.cache import test_generation as laws
 from assay.harness import faults
 from assay.harness.checking.check import Check
 from assay.harness.models.capabilities import Missing

@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from assay.claims import test_gradients as laws
+from assay.claims.walks import test_gradients as laws
 from assay.harness import faults
 from assay.harness.checking.comparing import Unsettled
 from assay.harness.models.capabilities import Missing

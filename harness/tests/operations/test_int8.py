@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from assay.claims import test_eight_bits as claims
+from assay.claims.inversion import test_eight_bits as claims
 from assay.harness.operations import int8
 from assay.harness.operations.variants import round_rows
 from assay.harness.results.verdicts import Verdict

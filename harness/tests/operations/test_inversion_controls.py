@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from assay.claims import test_inversion as untrained
-from assay.claims import test_inversion_conditions as conditions
-from assay.claims import test_inversion_tokens as tokens
-from assay.claims import test_trained_inversion as trained
-from assay.claims import test_trained_tokens as trained_tokens
-from assay.claims.test_inversion import SCALED
+from assay.claims.inversion import test_inversion as untrained
+from assay.claims.inversion import test_inversion_conditions as conditions
+from assay.claims.inversion import test_inversion_tokens as tokens
+from assay.claims.inversion import test_trained_inversion as trained
+from assay.claims.inversion import test_trained_tokens as trained_tokens
+from assay.claims.inversion.test_inversion import SCALED
 from assay.fixtures import sides
 from assay.harness.checking.bounds import NoDifference
 from assay.harness.checking.statistics import bounded_change

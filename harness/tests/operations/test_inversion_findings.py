@@ -9,13 +9,13 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from assay.claims import test_inversion as untrained
-from assay.claims import test_inversion_conditions as conditions
-from assay.claims import test_inversion_tokens as tokens
-from assay.claims import test_steps_to_close as steps_to_close
-from assay.claims import test_trained_inversion as trained
-from assay.claims import test_trained_tokens as trained_tokens
-from assay.claims.test_inversion import DOCUMENTED, SCALED, order_of, some_depths
+from assay.claims.inversion import test_inversion as untrained
+from assay.claims.inversion import test_inversion_conditions as conditions
+from assay.claims.inversion import test_inversion_tokens as tokens
+from assay.claims.inversion import test_steps_to_close as steps_to_close
+from assay.claims.inversion import test_trained_inversion as trained
+from assay.claims.inversion import test_trained_tokens as trained_tokens
+from assay.claims.inversion.test_inversion import DOCUMENTED, SCALED, order_of, some_depths
 from assay.fixtures import inversions, sides
 from assay.fixtures.token_frequency import rarity
 from assay.fixtures.ways import Way

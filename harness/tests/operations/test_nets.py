@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from assay.claims import test_inversion_nets as claims
+from assay.claims.inversion import test_inversion_nets as claims
 from assay.fixtures import ways
 from assay.harness.checking.draws import Draws
 from assay.harness.models import memory

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from assay.claims import test_quantised_weights as claims
+from assay.claims.running import test_quantised_weights as claims
 from assay.fixtures import subjects
 from assay.harness.models.runs import Options
 from assay.harness.models.subject import Subject

@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from assay.claims import test_position_table as claims
+from assay.claims.positions import test_position_table as claims
 from assay.harness.checking.draws import Draws
 from assay.harness.models import positions
 from assay.harness.models.subject import Subject

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from assay.claims import test_toys as toys
+from assay.claims.order import test_toys as toys
 from assay.harness.checking.draws import Draws
 from assay.harness.checking.findings import Bound, finding
 from assay.harness.checking.samples import Sample

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from assay.claims import test_orthogonal_walk
+from assay.claims.walks import test_orthogonal_walk
 from assay.fixtures import clamped_walks
 from assay.harness.checking.draws import Draws
 from assay.harness.operations import nets, walks

@@ -68,7 +68,7 @@ def test_a_lost_capability_is_told_by_workers_too(project):
 
 def test_what_a_model_is_meant_to_be_is_in_the_run_and_in_the_replaying_command(project):
     project.claims(
-        "from assay.claims.test_positions import "
+        "from assay.claims.positions.test_positions import "
         "test_without_a_causal_mask_permuting_both_restores_the_output\n"
     )
     run = project.run("--attends=both", "--explain", "--json=out.json")
@@ -83,7 +83,7 @@ def test_what_a_model_is_meant_to_be_is_in_the_run_and_in_the_replaying_command(
 
 def test_that_bits_must_be_equal_is_in_the_run_and_in_the_replaying_command(project):
     project.claims(
-        "from assay.claims.test_batch_size import "
+        "from assay.claims.running.test_batch_size import "
         "test_a_row_does_not_depend_on_the_size_of_its_batch\n"
     )
     usual, bitwise = project.runs(

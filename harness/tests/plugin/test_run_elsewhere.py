@@ -13,7 +13,7 @@ from assay.harness.results.evidence import Evidence
 from assay.harness.tests.support import folders
 from assay.harness.tests.support.sessions import ROOT, Project, Session
 
-CLAIMS = str(ROOT / "claims" / "test_position_table.py")
+CLAIMS = str(ROOT / "claims" / "positions" / "test_position_table.py")
 TABLE = "transformer.wpe.weight"
 
 
@@ -70,7 +70,7 @@ def test_what_was_recorded_once_is_compared_with_every_later_run(
         ran = [run.exit for run in evidence.runs()]
         assert ran == [0, 0, 1]
         assert {run.selection.claims[0] for run in evidence.runs()} == {
-            "claims/test_position_table.py"
+            "claims/positions/test_position_table.py"
         }
 
 

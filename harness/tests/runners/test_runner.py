@@ -57,7 +57,7 @@ def test_results_of_a_run_come_back(tmp_path, code):
 
 
 def test_an_example_that_broke_a_law_is_tried_where_the_law_seems_to_hold(tmp_path):
-    replay = "pytest 'claims/test_cache.py::t[tiny:gpt2]' --model=tiny:gpt2 --replay=AAEC=="
+    replay = "pytest 'claims/cache/test_cache.py::t[tiny:gpt2]' --model=tiny:gpt2 --replay=AAEC=="
     refuted = replace(LAW, counterexample=Counterexample(replay=replay))
     broken: dict[str, str] = {}
     runner.results(request(tmp_path, writing(tmp_path, 1, refuted)), broken)
@@ -157,9 +157,9 @@ def test_a_run_in_another_folder_is_of_the_clones_claims(tmp_path):
     assert claims not in here.command  # it runs in the clone, whose settings name them
     there = replace(here, folder=tmp_path)
     assert claims in there.command
-    some = replace(SETTINGS, paths=["claims/test_cache.py"])
+    some = replace(SETTINGS, paths=["claims/cache/test_cache.py"])
     command = replace(there, settings=some).command
-    assert f"{claims}/test_cache.py" in command
+    assert f"{claims}/cache/test_cache.py" in command
     assert claims not in command
 
 

@@ -11,7 +11,7 @@ LAWS = law(1), law(2, "draw(st.floats(2, 3), 'a number')"), WAITING, law(4)
 """Law 2 is broken; law 3 waits as long as there is a file named ``wait``."""
 
 AHEAD = """
-from assay.claims.test_causality import test_a_prefix_ignores_what_follows_it
+from assay.claims.cache.test_causality import test_a_prefix_ignores_what_follows_it
 from assay.fixtures import subjects
 from assay.harness.models.runs import Options
 

@@ -56,7 +56,7 @@ def broken(subject: str, **more: Any) -> Result:
         "observed": 0.2338,
         "allowed": 0.1231,
         "where": "logits, row 0, position 1",
-        "replay": f"pytest claims/test_cache.py --model={subject} --replay=AEEA",
+        "replay": f"pytest claims/cache/test_cache.py --model={subject} --replay=AEEA",
     }
     usual = {
         "verdict": Verdict.REFUTED, "observed": 0.4669, "bound": 0.1231, "margin": -0.58,

@@ -49,7 +49,7 @@ PLAN: dict[str, Any] = {
     "attends": "causal",
     "expectations": "expected",
     "evidence": "swept.sqlite",
-    "select": {"keyword": "cache", "marker": "law", "claims": ["claims/test_cache.py"]},
+    "select": {"keyword": "cache", "marker": "law", "claims": ["claims/cache/test_cache.py"]},
     "resources": {"cpu": 1, "gpu": 0.5, "memory": 4},
 }
 

@@ -42,7 +42,7 @@ COUNTEREXAMPLE = Counterexample(
     observed=0.0314,
     allowed=1.9e-5,
     where="at position 2, after block 1",
-    replay="pytest claims/test_causality.py::test_a_prefix_does_not_see_what_follows"
+    replay="pytest claims/cache/test_causality.py::test_a_prefix_does_not_see_what_follows"
     " --model reference:large --dtype float32 --replay C1:AXicY2BgYGBkYGBgYmBgYGZgAAAAQgAL",
 )
 

@@ -6,8 +6,8 @@ import functools
 
 import pytest
 
-from assay.claims.test_inversion import NEEDS, cases_of
-from assay.claims.test_inversion_conditions import conditioned
+from assay.claims.inversion.test_inversion import NEEDS, cases_of
+from assay.claims.inversion.test_inversion_conditions import conditioned
 from assay.harness.checking.findings import Bound, finding, need
 from assay.harness.checking.statistics import median
 from assay.harness.models.memo import memo

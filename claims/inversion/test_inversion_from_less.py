@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from assay.claims.test_separation import depths, target_of
+from assay.claims.inversion.test_separation import depths, target_of
 from assay.fixtures import texts
 from assay.harness.checking.findings import Bound, finding, need
 from assay.harness.checking.statistics import bounded_mean

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import torch
 
-from assay.claims.test_inversion import NEEDS, at_least, both_ways, cases_of, order_of
+from assay.claims.inversion.test_inversion import NEEDS, at_least, both_ways, cases_of, order_of
 from assay.fixtures import sides
 from assay.fixtures.inversions import invert
 from assay.fixtures.trials import likeliest, ranks_of_the_true, record, repeats

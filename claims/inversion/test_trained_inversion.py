@@ -10,7 +10,14 @@ from dataclasses import replace
 
 import pytest
 
-from assay.claims.test_inversion import DOCUMENTED, NEEDS, OF_MODELS, SCALED, both_ways, cases_of
+from assay.claims.inversion.test_inversion import (
+    DOCUMENTED,
+    NEEDS,
+    OF_MODELS,
+    SCALED,
+    both_ways,
+    cases_of,
+)
 from assay.fixtures import sides
 from assay.fixtures.inversions import invert
 from assay.fixtures.sides import of_both_populations

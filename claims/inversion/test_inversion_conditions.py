@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from assay.claims.test_inversion import DECIDING, DOCUMENTED, NEEDS, both_ways, cases_of
+from assay.claims.inversion.test_inversion import DECIDING, DOCUMENTED, NEEDS, both_ways, cases_of
 from assay.fixtures import inversions
 from assay.fixtures.inversions import invert
 from assay.fixtures.trials import curves, record, repeats, survival, times_as_many

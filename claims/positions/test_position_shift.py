@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from assay.claims.test_position_effects import ENTIRELY, last_tensor
+from assay.claims.positions.test_position_effects import ENTIRELY, last_tensor
 from assay.fixtures.texts import LENGTHS, on_text_and_random_tokens, prompts
 from assay.harness.checking import measures
 from assay.harness.checking.findings import Bound, finding

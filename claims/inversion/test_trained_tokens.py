@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from assay.claims.test_inversion import DOCUMENTED, NEEDS, OF_MODELS, cases_of
+from assay.claims.inversion.test_inversion import DOCUMENTED, NEEDS, OF_MODELS, cases_of
 from assay.fixtures import sides
 from assay.fixtures.inversions import invert
 from assay.fixtures.sides import of_both_populations

@@ -13,7 +13,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from assay.claims.test_inversion import DECIDING, DOCUMENTED, NEEDS, cases_of
+from assay.claims.inversion.test_inversion import DECIDING, DOCUMENTED, NEEDS, cases_of
 from assay.fixtures import inversions
 from assay.fixtures.inversions import invert
 from assay.fixtures.trials import record, shown_text

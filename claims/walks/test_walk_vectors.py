@@ -7,7 +7,7 @@ import functools
 import pytest
 import torch
 
-from assay.claims.test_orthogonal_walk import DRAWS, on_model
+from assay.claims.walks.test_orthogonal_walk import DRAWS, on_model
 from assay.fixtures.clamped_walks import embedded_prompts, outputs, sources, unlike, walked
 from assay.harness.checking import measures
 from assay.harness.checking.findings import Bound, finding

@@ -1,0 +1,1 @@
+"""Decoding embeddings into tokens, and the pseudo-inverse (document 003, equation 3)."""

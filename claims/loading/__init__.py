@@ -1,0 +1,1 @@
+"""What loading, tokenizers and chat templates must keep (beyond the documents)."""

@@ -1,0 +1,1 @@
+"""What attention without positions knows about order (document 001)."""

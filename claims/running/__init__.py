@@ -1,0 +1,1 @@
+"""Ways of running a model: training, serving, compiling, adapters (beyond the documents)."""

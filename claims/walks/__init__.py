@@ -1,0 +1,1 @@
+"""Directions along which an input moves and the output stays (document 003)."""
