@@ -66,5 +66,4 @@ def test_a_gap_that_is_just_so_wide_is_not_wide_enough():
 
 
 def test_a_single_part_is_the_whole():
-    assert equal(Rows.along_batch([numbered()]), numbered())
     assert equal(Rows.along_positions([numbered()]), numbered())
