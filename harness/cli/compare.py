@@ -69,7 +69,7 @@ def _claims(options: argparse.Namespace) -> int:
     if options.html is not None:
         replace_file(options.html, compared.page(comparison, least))
     if options.json:
-        sys.stdout.write(json.dumps(document(comparison, least), indent=2, allow_nan=False) + "\n")
+        sys.stdout.write(document(comparison, least))
     else:
         compared.show(Console(emoji=False), comparison, least)
     return 1 if comparison.worse else 0

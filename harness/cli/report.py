@@ -11,7 +11,6 @@ from assay.harness.comparison import sides
 from assay.harness.report import html
 from assay.harness.results.errors import BadInput
 from assay.harness.results.outputs import keep_apart, replace_file
-from assay.harness.results.verdicts import Result
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -24,7 +23,7 @@ def main(arguments: Sequence[str]) -> int:
     keep_apart(
         {"--out": options.out}, {options.run: Path(side.name.rpartition("@")[0] or side.name)}
     )
-    results = [Result.from_json(dict(row)) for row in side.rows.values()]
+    results = [*side.rows.values()]
     replace_file(options.out, html.render(side.run, results))
     print(f"{len(results)} results are written to {options.out}", file=sys.stderr)
     return 0

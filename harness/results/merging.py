@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
+
+from msgspec.structs import replace
+
+from assay.harness.results.encoding import decode, encode
+from assay.harness.results.records import RunRecord
 
 Row = dict[str, Any]
 
@@ -34,7 +38,6 @@ class Copy:
 def copies(db: sqlite3.Connection) -> Iterator[Copy]:
     """Every run of ``db``, each read on demand."""
     for run in _table(db, "SELECT * FROM runs ORDER BY rowid"):
-        json.loads(run["run"])["subjects"].items()  # a damaged file fails here
         claims = _table(db, "SELECT * FROM claims WHERE run = ? ORDER BY rowid", run["id"])
         yield Copy(run, claims, _latest(db, run["id"]))
 
@@ -47,21 +50,24 @@ def merge(db: sqlite3.Connection, others: Iterable[Copy]) -> None:
             run = _of_both(mine[0], _latest(db, run["id"]), run, other.latest)
         insert(db, "runs", [run], "(id)")
         insert(db, "claims", other.claims, CLAIM, "excluded.recorded > recorded")
-        for name, subject in json.loads(run["run"])["subjects"].items():
-            db.execute(
-                "DELETE FROM claims WHERE run = ? AND subject = ? AND digest <> ?",
-                (run["id"], name, subject["digest"]),
-            )
+        forget(db, decode(run["run"], RunRecord))
+
+
+def forget(db: sqlite3.Connection, run: RunRecord) -> None:
+    """Remove the claims of a run that are about other weights than its subjects have."""
+    for name, subject in run.subjects.items():
+        db.execute(
+            "DELETE FROM claims WHERE run = ? AND subject = ? AND digest <> ?",
+            (run.id, name, subject.digest),
+        )
 
 
 def _of_both(mine: Row, my_latest: str, other: Row, other_latest: str) -> Row:
     """One run from two copies: the one that went on for longer wins."""
-    old, new = mine, other
-    if (mine["finished"] or "", my_latest) > (other["finished"] or "", other_latest):
-        old, new = other, mine
-    run, old_run = json.loads(new["run"]), json.loads(old["run"])
-    run["subjects"] = {**old_run["subjects"], **run["subjects"]}
-    return {**new, "run": json.dumps(run, allow_nan=False)}
+    one, two = (decode(row["run"], RunRecord) for row in (mine, other))
+    mine_wins = (one.finished or "", my_latest) > (two.finished or "", other_latest)
+    old, new, row = (two, one, mine) if mine_wins else (one, two, other)
+    return {**row, "run": encode(replace(new, subjects=old.subjects | new.subjects))}
 
 
 def _latest(db: sqlite3.Connection, run: str) -> str:

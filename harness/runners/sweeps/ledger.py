@@ -89,11 +89,8 @@ class Ledger:
 
 def same(run: RunRecord, cell: SweepCell, environment: Environment) -> bool:
     """Whether a run in the evidence belongs to this cell, with any weights of the model."""
-    models = run.selection.models if run.selection else None
     versions = {name: environment.versions[name] for name in SAME}
-    if models is None:  # of older runs
-        models = list(run.subjects)
-    return models == [cell.model] and cell.settings.match(run, versions)
+    return run.selection.models == [cell.model] and cell.settings.match(run, versions)
 
 
 def _lock(file: IO[str], folder: Path) -> None:

@@ -9,9 +9,11 @@ import sys
 
 import pytest
 from jsonschema import Draft202012Validator
+from msgspec.structs import replace
 
 from assay.harness.comparison.document import SCHEMA
 from assay.harness.results import schema
+from assay.harness.results.encoding import encode
 from assay.harness.results.evidence import Evidence
 from assay.harness.tests.support.compared import MODEL, a_finding, a_law, kept
 from assay.harness.tests.support.comparing import LAWS, compare, printed
@@ -102,17 +104,11 @@ def test_runs_of_many_models_are_compared(tmp_path, capsys):
             models = [f"tiny:{n}" for n in range(10)]
             store.begin(a_run("1" * 32, subjects={m: {"digest": "a" * 64} for m in models}))
             store._db.execute("BEGIN")
-            rows = [
-                {**row, "subject": model}
-                for row in [x.as_json() for x in laws]
-                for model in models
-            ]
-            columns = "run, claim, name, kind, subject, digest, dtype, device, verdict, "
-            columns += "examples, seconds, recorded, result"
+            rows = [replace(law, subject=model) for law in laws for model in models]
             store._db.executemany(
-                f"INSERT INTO claims ({columns}) VALUES ('{'1' * 32}', :id, :name, :kind, "
-                f":subject, '{'a' * 64}', 'float32', 'cpu', :verdict, 1, 1, '2026', :result)",
-                [{**row, "result": json.dumps(row)} for row in rows],
+                "INSERT INTO claims (run, claim, name, subject, digest, recorded, result) "
+                f"VALUES ('{'1' * 32}', ?, ?, ?, '{'a' * 64}', '2026', ?)",
+                [(row.id, row.name, row.subject, encode(row)) for row in rows],
             )
             store._db.execute("COMMIT")
             store.finish("1" * 32, 0)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from html.parser import HTMLParser
+
+from msgspec.structs import replace
 
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.compared import kept, on

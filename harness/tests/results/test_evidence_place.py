@@ -1,22 +1,17 @@
-"""Where the evidence file is, what is refused in its place, and how an older one is migrated."""
+"""Where the evidence file is and what is refused in its place."""
 
 from __future__ import annotations
 
-import sqlite3
 from pathlib import Path
 
 import pytest
 
-from assay.harness.results import evidence_file
 from assay.harness.results.errors import BadInput
 from assay.harness.results.evidence import Evidence
 from assay.harness.results.evidence_file import default_path
 from assay.harness.tests.support.evidence_files import (
-    DIGEST,
     MISFITS,
-    UPHELD,
     refused,
-    rows,
 )
 
 
@@ -80,25 +75,6 @@ def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path):
         with pytest.raises(BadInput) as error:
             Evidence.open(path)
         assert refused(error, path, "its folder cannot be used")
-
-
-def test_an_older_file_is_migrated_and_keeps_its_rows(store, path, monkeypatch):
-    store.record("r1", UPHELD, DIGEST)
-    later = (*evidence_file.MIGRATIONS, "CREATE TABLE samples (run TEXT); CREATE TABLE more (x);")
-    monkeypatch.setattr(evidence_file, "MIGRATIONS", later)
-    with Evidence.open(path) as migrated:
-        assert migrated.results("r1") == [UPHELD]
-    assert rows(path, "PRAGMA user_version") == [(2,)]
-    assert rows(path, "SELECT count(*) FROM samples") == [(0,)]
-
-
-def test_a_migration_that_fails_half_way_leaves_the_file_as_it_was(store, path, monkeypatch):
-    later = (*evidence_file.MIGRATIONS, "CREATE TABLE samples (run TEXT); CREATE TABLE runs (x);")
-    monkeypatch.setattr(evidence_file, "MIGRATIONS", later)
-    with pytest.raises(sqlite3.OperationalError, match="runs already exists"):
-        Evidence.open(path)
-    assert rows(path, "PRAGMA user_version") == [(1,)]
-    assert rows(path, "SELECT count(*) FROM sqlite_master WHERE name = 'samples'") == [(0,)]
 
 
 def test_an_empty_file_is_none_to_read_and_one_to_write(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from assay.harness.results.errors import BadInput
@@ -16,7 +17,9 @@ def a_lack(tmp_path, text, **settings):
     recorded = {"type": "causal:gpt2", "version": "5.23", "lacks": {"cache": "it gives none"}}
     recorded |= settings.pop("recorded", {})
     options = {"subject": "tiny:gpt2", "dtype": "float32"} | settings
-    return Lacks(load(tmp_path), recorded=Recorded.from_json(recorded), **options).unexpected
+    return Lacks(
+        load(tmp_path), recorded=msgspec.convert(recorded, Recorded), **options
+    ).unexpected
 
 
 LACK = 'model = "tiny:gpt2"\n\n[[capability]]\nname = "cache"\nreason = "a defect"\n'

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from assay.harness.results.records import Counterexample, RunRecord
 from assay.harness.results.verdicts import Kind, Result, Verdict
 
@@ -14,6 +16,7 @@ SUBJECT = {
     "hidden": 3,
     "layers": 2,
     "attention": "sdpa",
+    "dtype": "float32",
     "capabilities": ["causal"],
     "missing": {"kv-cache": "it keeps a recurrent state"},
 }
@@ -33,14 +36,12 @@ RUN = {
     "subjects": {"tiny:mamba": SUBJECT},
     "versions": {"python": "3.11.2", "torch": "2.13.0", "transformers": "5.23.0", "numpy": "2"},
 }
-RECORD = RunRecord.from_json(RUN)
+RECORD = msgspec.convert(RUN, RunRecord)
 RESULT = Result(
     *("C2", "cached is recomputed", Kind.LAW, "tiny:mamba", Verdict.REFUTED, 0.5, 1e-5, -4.7),
     interval=(0.25, 0.75),
     examples=7,
     seconds=1.25,
-    counterexample=Counterexample.from_json(
-        {"tokens": ["Ġa"], "ids": [3], "replay": "pytest -k C2"}
-    ),
+    counterexample=Counterexample({"tokens": "Ġa"}, replay="pytest -k C2"),
     details={"layers": [1, 2]},
 )

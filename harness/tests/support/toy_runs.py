@@ -23,7 +23,7 @@ import pytest
 from assay import harness
 from assay.harness.plugin import selection
 from assay.harness.results.evidence import Evidence, resume_key
-from assay.harness.results.records import RunRecord
+from assay.harness.results.records import RunRecord, SubjectRecord
 from assay.harness.results.verdicts import Kind, Result, Verdict
 
 CLAIMS = """
@@ -62,10 +62,10 @@ def pytest_configure(config: pytest.Config) -> None:
             "python": platform.python_version(),
             **{name: importlib.metadata.version(name) for name in ("torch", "transformers")},
         },
-        "subjects": {_subject(option.model): {"digest": digest}},
-        "selection": selection.chosen(config, [option.model]).as_json(),
+        "subjects": {_subject(option.model): SubjectRecord(digest=digest)},
+        "selection": selection.chosen(config, [option.model]),
     }
-    config.run = RunRecord.from_json(fields)  # type: ignore[attr-defined]
+    config.run = RunRecord(**fields)  # type: ignore[attr-defined]
 
 
 @pytest.fixture(scope="session")
