@@ -230,10 +230,7 @@ def _properties(result: Result, judgement: Judgement) -> list[tuple[str, str]]:
 
 
 def _shown(result: Result) -> list[str]:
-    """A counterexample in lines: the drawn inputs, the numbers, and the replay command."""
+    """A counterexample in lines, and the command that replays it."""
     if (example := result.counterexample) is None:
         return []
-    drawn = [f"{label}: {value}" for label, value in example.inputs.items()]
-    numbers = f"observed {example.observed}, allowed {example.allowed}, at {example.where}"
-    again = [f"replay: {example.replay}"] if example.replay else []
-    return [*drawn, numbers, *again]
+    return example.lines + ([f"replay: {example.replay}"] if example.replay else [])

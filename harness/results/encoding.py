@@ -12,6 +12,10 @@ from assay.harness.results.arrays import pack, unpack
 T = TypeVar("T")
 
 
+class Unreadable(ValueError):
+    """A text is not the JSON of a record; the message says why in one line."""
+
+
 def encode(record: object) -> str:
     """The JSON of a record; numbers that are not finite are null.
 
@@ -25,11 +29,11 @@ def encode(record: object) -> str:
 
 
 def decode(text: str | bytes, kind: type[T]) -> T:
-    """The record of a JSON text; raises ValueError, which says what is wrong in one line."""
+    """The record of a JSON text; raises `Unreadable`."""
     try:
         return msgspec.json.decode(text, type=kind, dec_hook=_special)
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
-        raise ValueError(str(error)) from error
+        raise Unreadable(str(error)) from error
 
 
 def _plain(value: Any) -> Any:

@@ -52,8 +52,7 @@ class Evidence(EvidenceFile):
             if db.execute("SELECT 1 FROM runs WHERE id = ?", (run.id,)).fetchone():
                 before = self._run(run.id)
                 whole.started, whole.subjects = before.started, before.subjects | run.subjects
-            row = {"id": run.id, "key": resume_key(run), "run": encode(whole)}
-            merging.insert(db, "runs", [row], "(id)")
+            db.execute(merging.RUN, (run.id, resume_key(run), encode(whole)))
             merging.forget(db, whole)
 
     def record(self, run_id: str, result: Result, digest: str) -> None:
@@ -62,13 +61,9 @@ class Evidence(EvidenceFile):
         The same claim, subject and name recorded again in one run replaces the earlier row.
         Raises sqlite3.IntegrityError where the run did not begin.
         """
-        row = {
-            **{"run": run_id, "claim": result.id, "name": result.name},
-            **{"subject": result.subject, "digest": digest},
-            **{"recorded": _now(), "result": encode(result)},
-        }
+        row = (run_id, result.id, result.name, result.subject, digest, _now(), encode(result))
         with self._transaction() as db:
-            merging.insert(db, "claims", [row], merging.CLAIM)
+            db.execute(merging.CLAIM, row)
 
     def finish(self, run_id: str, exit: int) -> None:
         """Write that the run ended now, with this exit code: it is never resumed.
@@ -188,10 +183,8 @@ class Evidence(EvidenceFile):
                     raise damaged(self.path, str(error)) from error
 
     def _decoded(self, text: str, kind: type[T]) -> T:
-        try:
+        with clear(self.path):
             return decode(text, kind)
-        except ValueError as error:
-            raise damaged(self.path, f"JSON of a row: {error}") from error
 
 
 def _now() -> str:

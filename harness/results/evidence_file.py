@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Self
 
 from assay.harness.results.cache_folder import cache_folder
+from assay.harness.results.encoding import Unreadable
 from assay.harness.results.errors import BadInput
 
 APPLICATION = int.from_bytes(b"ASAY", "big")
@@ -246,6 +247,8 @@ def clear(path: Path) -> Iterator[None]:
     """Turn what the user can fix into BadInput; let our own mistakes (bad SQL) through."""
     try:
         yield
+    except Unreadable as error:
+        raise damaged(path, f"JSON of a row: {error}") from error
     except sqlite3.Error as error:
         if any(words in str(error) for words in _OF_DAMAGE):
             raise damaged(path, " ".join(ascii(str(error)).split())[:80]) from error

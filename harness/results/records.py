@@ -168,6 +168,12 @@ class Counterexample(Record):
     ] = None
     replay: Annotated[str, says("The command that runs it again; or empty.")] = ""
 
+    @property
+    def lines(self) -> list[str]:
+        """The drawn inputs, then the numbers and where they were observed."""
+        drawn = [f"{label}: {value}" for label, value in self.inputs.items()]
+        return [*drawn, f"observed {self.observed}, allowed {self.allowed}, at {self.where}"]
+
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Self:
         """The counterexample of a JSON object."""

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType, field
 
 from assay.harness.results import bibliography
-from assay.harness.results.encoding import decode, encode
+from assay.harness.results.encoding import Unreadable, decode, encode
 from assay.harness.results.errors import BadInput
 from assay.harness.results.json_schema import Count, Name, Record, says, schema
 from assay.harness.results.outputs import replace_file
@@ -109,7 +109,7 @@ def read_json(path: Path) -> tuple[RunRecord, list[Result]]:
         report = decode(path.read_bytes(), Report)
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror or error}") from error
-    except ValueError as error:
+    except Unreadable as error:
         raise BadInput(
             f"{path}: is not a report of a run (write one with --json): {error}"
         ) from error

@@ -294,8 +294,5 @@ def describe(result: Result) -> str:
     """A refuted claim in lines: its sentence, inputs, position and size of the difference."""
     lines = [f"{result.id}: {result.name}: {result.reason}"]
     if example := result.counterexample:
-        lines += [f"  {label}: {value}" for label, value in example.inputs.items()]
-        lines.append(
-            f"  observed {example.observed}, allowed {example.allowed}, at {example.where}"
-        )
+        lines += [f"  {line}" for line in example.lines]
     return "\n".join(lines)

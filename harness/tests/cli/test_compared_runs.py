@@ -26,8 +26,9 @@ def several(tmp_path: Path) -> Path:
         when = f"2026-01-0{number + 1}T00:00:00+00:00"
         kept(path, LAWS, id * 4, bool(end), started=when)
     with Evidence.open(path) as store:
-        store._db.execute("UPDATE runs SET finished = '2026-01-09' WHERE id LIKE 'bbbb1%'")
-        store._db.execute("UPDATE runs SET finished = '2026-01-08' WHERE id LIKE 'bbbb2%'")
+        end = "UPDATE runs SET run = json_set(run, '$.finished', ?) WHERE id LIKE ?"
+        store._db.execute(end, ("2026-01-09", "bbbb1%"))
+        store._db.execute(end, ("2026-01-08", "bbbb2%"))
     return path
 
 

@@ -14,7 +14,6 @@ from assay.harness.report import html
 from assay.harness.results import bibliography, schema
 from assay.harness.results.bibliography import WORKS
 from assay.harness.results.verdicts import Kind, Result, Verdict
-from assay.harness.tests.support import reports
 from assay.harness.tests.support.sample_runs import sample_run
 from assay.harness.tests.support.sessions import ROOT
 
@@ -80,7 +79,7 @@ def result(source: str = "", **more) -> Result:
 
 
 def test_the_json_has_sources_and_their_works():
-    document = json.loads(schema.document(reports.RECORD, [result("004, answer 2")]))
+    document = json.loads(schema.document(sample_run(), [result("004, answer 2")]))
     assert document["claims"][0]["source"] == "004, answer 2"
     assert list(document["bibliography"]) == ["004"]
     Draft202012Validator(schema.SCHEMA).validate(document)

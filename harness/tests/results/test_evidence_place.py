@@ -50,14 +50,15 @@ def test_a_name_that_sqlite_knows_is_a_file_like_any_other(monkeypatch, tmp_path
     assert Path(tmp_path, ":memory:").is_file()
 
 
+@pytest.mark.parametrize("access", [Evidence.open, Evidence.read])
 @pytest.mark.parametrize("kind", MISFITS)
-def test_what_is_no_evidence_file_is_refused_and_left_alone(tmp_path, kind):
+def test_what_is_no_evidence_file_is_refused_and_left_alone(tmp_path, kind, access):
     path = tmp_path / "e.sqlite"
     make, words = MISFITS[kind]
     make(path)
     before = path.read_bytes() if path.is_file() else None
     with pytest.raises(BadInput) as error:
-        Evidence.open(path)
+        access(path)
     assert refused(error, path, words)
     assert (path.read_bytes() if path.is_file() else None) == before
 
@@ -82,6 +83,9 @@ def test_an_empty_file_is_none_to_read_and_one_to_write(tmp_path):
     path.touch()
     with pytest.raises(BadInput, match="is empty"):
         Evidence.read(path)
+    with pytest.raises(BadInput, match="no such file"):
+        Evidence.read(tmp_path / "nowhere")
+    assert not (tmp_path / "nowhere").exists()
     Evidence.open(path).close()
     with Evidence.read(path) as evidence:
         assert evidence.runs() == []

@@ -14,7 +14,7 @@ from jsonschema import Draft202012Validator
 from assay.harness.results.errors import BadInput
 from assay.harness.results.outputs import replace_file
 from assay.harness.results.schema import SCHEMA, document, read_json, write_json
-from assay.harness.tests.support.reports import RECORD, RESULT
+from assay.harness.tests.support.sample_runs import sample, sample_run
 from assay.harness.tests.support.sessions import ROOT
 
 
@@ -31,10 +31,9 @@ def test_every_key_is_described_and_required_and_no_object_has_undocumented_keys
 
 
 def test_a_document_fits_its_schema_and_is_read_as_it_was(tmp_path):
-    report = json.loads(document(RECORD, [RESULT]))
-    Draft202012Validator(SCHEMA).validate(report)
-    write_json(tmp_path / "out.json", RECORD, [RESULT])
-    assert read_json(tmp_path / "out.json") == (RECORD, [RESULT])
+    Draft202012Validator(SCHEMA).validate(json.loads(document(sample_run(), sample())))
+    write_json(tmp_path / "out.json", sample_run(), sample())
+    assert read_json(tmp_path / "out.json") == (sample_run(), sample())
 
 
 # The file.
@@ -98,7 +97,7 @@ def test_a_path_that_cannot_be_written_is_bad_input(tmp_path, path, words):
     (tmp_path / "file").touch()
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     with pytest.raises(BadInput) as error:
-        write_json(tmp_path / path, RECORD, [RESULT])
+        write_json(tmp_path / path, sample_run(), sample())
     assert str(tmp_path / path) in str(error.value)
     assert words in str(error.value)
     assert "\n" not in str(error.value)

@@ -59,6 +59,8 @@ def sample_run(*subjects: str) -> RunRecord:
         "context": 256,
         "hidden": 256,
         "layers": 6,
+        "attention": "sdpa",
+        "dtype": "float32",
         "capabilities": ["causal", "learned-positions", "kv-cache", "lm-head", "tokenizer"],
         "missing": {"rotary": "positions are a learned table", "alibi": "no bias by distance"},
     }
