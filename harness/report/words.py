@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -10,7 +9,7 @@ from msgspec.structs import replace
 
 from assay.harness.report.texts import clipped, counted, large
 from assay.harness.results.records import Counterexample, RunRecord, SubjectRecord
-from assay.harness.results.verdicts import Kind, Result, Verdict
+from assay.harness.results.verdicts import Kind, Result, Verdict, number_order
 
 Judgements = Mapping[tuple[str, str], str]
 """The judgement of a verdict in this run, by claim name and subject: ``expected: …``."""
@@ -65,8 +64,7 @@ def tally(results: Iterable[Result]) -> dict[Verdict, int]:
 
 def catalogue_order(result: Result) -> tuple[list[str | int], str]:
     """A sort key by which A2 comes before A10."""
-    parts = re.split(r"(\d+)", result.id)
-    return [int(part) if part.isdecimal() else part for part in parts], result.name
+    return number_order(result.id), result.name
 
 
 def by_subject(run: RunRecord, results: Sequence[Result]) -> dict[str, list[Result]]:

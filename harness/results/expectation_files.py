@@ -47,7 +47,7 @@ from assay.harness.results import toml
 from assay.harness.results.errors import BadInput
 from assay.harness.results.expectations import Expectations, Expected, Key, judge, named
 from assay.harness.results.outputs import replace_file
-from assay.harness.results.verdicts import Result, Verdict
+from assay.harness.results.verdicts import Result, Verdict, number_order
 
 USUAL = "float32"
 HEADER = "# Verdicts expected of this model; anything but upheld needs a reason.\n"
@@ -142,7 +142,7 @@ def emit(
     A claim whose reason is still to be written has an entry of its own.
     """
     entries: dict[object, list[Key]] = {}
-    for key, row in sorted(rows.items(), key=lambda row: _order(row[0])):
+    for key, row in sorted(rows.items(), key=lambda row: _order(*row[0])):
         explained = row.verdict is Verdict.UPHELD or row.reason.strip()
         together = explained and _key(_text(key)) == key
         cause = (row.verdict, row.reason, row.sometimes) if together else key
@@ -160,6 +160,10 @@ def emit(
     for name, reason in (lacks or {}).items():
         lines += ["", "[[capability]]", f"name = {_quote(name)}", f"reason = {_quote(reason)}"]
     return "\n".join(lines) + "\n"
+
+
+def _order(claim: str, name: str | None) -> tuple[Any, ...]:
+    return number_order(claim), claim, name or ""
 
 
 def _named(keys: list[Key]) -> list[str]:
@@ -191,13 +195,6 @@ def _quote(text: str) -> str:
             f"expectations: {text!r} is not Unicode, so it cannot be written"
         ) from error
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def _order(key: Key) -> tuple[Any, ...]:
-    """C8 before C10; an entry without a name first."""
-    claim, name = key
-    parts = re.split(r"(\d+)", claim, flags=re.ASCII)
-    return [(int(p), "") if i % 2 else (0, p) for i, p in enumerate(parts)], claim, name or ""
 
 
 def _find(folder: Path, subject: str, dtype: str) -> tuple[Path, Expectations]:

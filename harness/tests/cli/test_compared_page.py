@@ -46,12 +46,6 @@ def test_the_page_says_the_same_and_needs_nothing_else(before, after, tmp_path, 
     assert "url(" not in path.read_text()
 
 
-def test_the_page_of_clean_runs_says_so(before, tmp_path):
-    path = tmp_path / "page.html"
-    assert compare(before, before, "--html", path, "--json") == 0
-    assert "no regression, no drift in 7 claims" in Page(path.read_text()).text
-
-
 def test_names_are_shown_as_they_are_and_do_nothing(tmp_path, capsys):
     hostile = [replace(each, name=HOSTILE, subject=HOSTILE, reason=HOSTILE) for each in LAWS[:1]]
     broken = [replace(each, verdict=Verdict.REFUTED) for each in hostile]

@@ -9,8 +9,7 @@ import pytest
 
 from assay.harness.results import schema
 from assay.harness.results.evidence import Evidence
-from assay.harness.tests.support.compared import kept
-from assay.harness.tests.support.comparing import LAWS, compare
+from assay.harness.tests.support.comparing import compare
 from assay.harness.tests.support.evidence_files import MISFITS
 
 
@@ -89,15 +88,6 @@ def test_a_folder_in_place_of_a_page_is_refused(tmp_path, before, capsys):
     error = capsys.readouterr().err
     assert f"--html: '{tmp_path}' is a folder; give a file's path" in error
     assert error.count("\n") == 1
-
-
-def test_another_seed_is_refused_in_one_line_and_can_be_asked_for(tmp_path, before, capsys):
-    seeded = kept(tmp_path / "seeded", LAWS, seed=3)
-    assert compare(before, seeded) == 4
-    error = capsys.readouterr().err
-    assert "have seed 0 and 3; compare them with --any-seed" in error
-    assert error.count("\n") == 1
-    assert compare(before, seeded, "--any-seed") == 0
 
 
 @pytest.mark.parametrize("kind", ["text", "truncated", "missing"])
