@@ -73,7 +73,7 @@ def _run(parts: Sequence[Side], varied: Sequence[str]) -> RunRecord:
     Values that differ are one text, so fields may have other types than in a run's record.
     """
     runs = [part.run for part in parts]
-    common = {
+    common: dict[str, Any] = {
         name: None if name in varied else _common([getattr(run, name) for run in runs])
         for name in RunRecord.__struct_fields__
         if name not in OF_EACH

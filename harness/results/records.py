@@ -15,14 +15,14 @@ Ways = Annotated[str, Meta(extra_json_schema={"enum": ["causal", "both"]})]
 Auto = Annotated[str, Meta(extra_json_schema={"enum": ["auto"]})]
 
 
-class Attends(FrozenRecord):
+class Attends(FrozenRecord, frozen=True):
     """Whether a model is meant to be causal."""
 
     ways: Annotated[Ways | None, says("Null: nothing says.")] = None
     why: Annotated[str, says("What says so.")] = ""
 
 
-class Recorded(FrozenRecord):
+class Recorded(FrozenRecord, frozen=True):
     """What a model is expected to have, by the record of its type or by its class."""
 
     type: Annotated[str | None, says("KIND:MODEL_TYPE; null: it is not judged.")] = None
@@ -73,7 +73,7 @@ class SubjectRecord(Record):
     )
 
 
-class Selection(FrozenRecord):
+class Selection(FrozenRecord, frozen=True):
     """Which claims were asked for, on which models."""
 
     models: Annotated[list[Name], says("What --model said, so patterns as such.")] = field(

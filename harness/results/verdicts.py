@@ -91,7 +91,7 @@ def margin(observed: float, bound: float) -> float:
     return max(-DECADES, min(DECADES, math.log10(ratio))) if ratio > 0.0 else -DECADES
 
 
-class Claim(FrozenRecord):
+class Claim(FrozenRecord, frozen=True):
     """One claim on one subject."""
 
     id: Annotated[Name, says("The claim's lasting number, such as C2.")]
