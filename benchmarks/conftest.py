@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import io
-import json
 import os
 import shutil
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,11 +30,9 @@ from assay.harness.results.arrays import Array
 
 FIGURES = pytest.StashKey[list[Figure]]()
 DOUBTS = pytest.StashKey[list[str]]()
-BEGUN = pytest.StashKey[float]()
-PASSED = pytest.StashKey[bool]()
 
-MOST = 4
-"""Multiple of a benchmark's rounds that are added at most, to know the mean to a hundredth."""
+WARM = 2
+"""Calls before the first round, after which a GPU's clock is steady."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -47,15 +41,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--threads", type=int, default=int(usual), help="threads of benchmarks (default: 1)"
     )
-    add = parser.addoption
-    add("--rehearse", action="store_true", help="small sizes and few rounds: to see that they run")
-    add(
-        "--keep",
-        type=Path,
-        metavar="FILE",
-        help="append each benchmark to FILE as it ends, a line of JSON; those in it are left out",
-    )
-    add("--seconds", type=float, metavar="S", help="begin no benchmark after so many seconds")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -66,73 +51,33 @@ def pytest_configure(config: pytest.Config) -> None:
     if not config.pluginmanager.hasplugin("benchmark"):
         raise pytest.UsageError("benchmarks: pip install -e '.[benchmarks]' -c constraints.txt")
     config.stash[FIGURES], config.stash[DOUBTS] = [], []
-    config.stash[BEGUN] = time.monotonic()
-    if config.option.rehearse:
-        limits.SIZES.update(dict.fromkeys(limits.SIZES, (256, 512, 512)))
-        limits.COPIED.update(dict.fromkeys(limits.COPIED, 2**24))
     torch.set_num_threads(config.option.threads)
 
 
+def _device(config: pytest.Config) -> torch.device:
+    return loading.parse_device(RunRequest.of(config).loading.device)
+
+
 @pytest.hookimpl(optionalhook=True)
-def pytest_benchmark_update_machine_info(machine_info: dict[str, Any]) -> None:
-    """Remove the machine's name and system release; its hardware stays."""
+def pytest_benchmark_update_machine_info(
+    config: pytest.Config, machine_info: dict[str, Any]
+) -> None:
+    """Remove the machine's name and system release; add its hardware, versions and dtype.
+
+    `pytest-benchmark compare` warns where two runs differ in these.
+    """
     for name in ("node", "release"):
         machine_info.pop(name, None)
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out benchmarks that are kept already; set the sizes of a rehearsal."""
-    kept = {entry["fullname"] for entry in entries(config.option.keep)}
-    left_out = [item for item in items if item.nodeid in kept]
-    if config.option.rehearse:
-        for module in {item.module for item in items if isinstance(item, pytest.Function)}:
-            for name, value in getattr(module, "REHEARSAL", {}).items():
-                setattr(module, name, value)
-        left_out += [item for item in items if _is_large(item) and item not in left_out]
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in left_out]
-
-
-def _is_large(item: pytest.Item) -> bool:
-    """Whether a benchmark is no part of a rehearsal, by its module."""
-    large = getattr(getattr(item, "module", None), "LARGE", ())
-    return any(words in item.name for words in large)
-
-
-def entries(path: Path | None) -> list[dict[str, Any]]:
-    """The benchmarks in a file of `--keep`; its last line may be half-written."""
-    found = []
-    if path is not None and path.is_file():
-        for line in path.read_text(encoding="utf-8").splitlines():
-            with contextlib.suppress(ValueError):
-                found.append(json.loads(line))
-    return found
-
-
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip what would begin after the time is over."""
-    limit = item.config.option.seconds
-    if limit is not None and time.monotonic() - item.config.stash[BEGUN] > limit:
-        pytest.skip(f"the {limit:g} seconds are over")
-
-
-@pytest.hookimpl(hookwrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: Any) -> Iterator[None]:
-    """Note whether a benchmark passed: only then its times are kept."""
-    outcome: Any = yield
-    if call.when == "call":
-        item.stash[PASSED] = outcome.get_result().passed
+    attention = RunRequest.of(config).loading.attention
+    machine_info.update(machine.describe(_device(config)))
+    machine_info.update(dtype=dtypes(config)[0], attention=attention)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """``model``: the models of the command line, or the MODELS of the benchmark's file."""
     if "model" in metafunc.fixturenames:
         request = RunRequest.of(metafunc.config)
-        models = metafunc.module.MODELS
-        if metafunc.config.option.rehearse:
-            models = getattr(metafunc.module, "REHEARSED", models)
-        specs = request.models if request.named else models
+        specs = request.models if request.named else metafunc.module.MODELS
         metafunc.parametrize("model", specs, indirect=True, scope="session", ids=specs)
 
 
@@ -153,7 +98,7 @@ def model(request: pytest.FixtureRequest) -> Iterator[Subject]:
 @pytest.fixture(scope="session")
 def device(pytestconfig: pytest.Config) -> torch.device:
     """The device of the benchmarks: `--device`."""
-    return loading.parse_device(RunRequest.of(pytestconfig).loading.device)
+    return _device(pytestconfig)
 
 
 @pytest.fixture(scope="session")
@@ -174,18 +119,17 @@ def ceiling(pytestconfig: pytest.Config, ceilings: Callable[[str], Ceiling]) -> 
     return ceilings(dtypes(pytestconfig)[0])
 
 
-@pytest.fixture(scope="session")
-def bandwidth(device: torch.device, stopwatch: Stopwatch) -> float:
-    """Bytes per second that the machine copies."""
-    return limits.bandwidth(device, stopwatch)
-
-
 class Report:
     """Puts figures into the table, and figures and other values into the JSON."""
 
     def __init__(self, benchmark: Any, figures: list[Figure], doubts: list[str]) -> None:
-        self.info, self.figures, self.doubts = benchmark.extra_info, figures, doubts
-        self.name = benchmark.name
+        self.benchmark, self.figures, self.doubts = benchmark, figures, doubts
+
+    @property
+    def seconds(self) -> Array:
+        """What pytest-benchmark timed: [rounds]; NaN with ``--benchmark-disable``."""
+        stats = self.benchmark.stats
+        return np.array(stats.stats.data if stats else [np.nan])
 
     def figure(
         self,
@@ -198,77 +142,36 @@ class Report:
         """Record a figure of some rounds, with its goal if it has one."""
         figure = Figure.of(name, what, sample, goal, at_most)
         self.figures.append(figure)
-        self.info[what] = asdict(figure) | {"met": figure.met, "said": str(figure)}
+        self.also(**{what: asdict(figure) | {"met": figure.met}})
 
-    def doubt(self, rounds: Rounds) -> None:
-        """Record doubts about the times of ``rounds``, and the state of the device."""
+    def rounds(self, rounds: Rounds) -> None:
+        """Record what was measured with each round, and doubts about its times."""
         doubts = rounds.doubts()
-        self.info["doubts"] = doubts
-        self.info["vitals"] = [asdict(each) for each in rounds.vitals]
-        self.info["laps"] = rounds.seconds
-        self.info["beside"] = rounds.others
-        self.info["joules"] = rounds.joules
-        self.info["device_seconds"] = [lap.device for lap in rounds.laps if lap.device]
-        known = np.isfinite(rounds.error)
-        self.info["relative_standard_error"] = rounds.error if known else None
-        self.info["quantiles"] = rounds.quantiles
-        self.doubts += [f"{self.name}: {why}" for why in doubts]
+        self.also(doubts=doubts, beside=rounds.others, laps=[asdict(lap) for lap in rounds.laps])
+        self.also(vitals=[asdict(each) for each in rounds.vitals])
+        self.doubts += [f"{self.benchmark.name}: {why}" for why in doubts]
 
     def also(self, **values: object) -> None:
         """Record values without a goal."""
-        self.info.update(values)
+        self.benchmark.extra_info.update(values)
 
 
 @pytest.fixture
-def report(
-    request: pytest.FixtureRequest,
-    benchmark: Any,
-    pytestconfig: pytest.Config,
-    device: torch.device,
-) -> Iterator[Report]:
-    """The report of a benchmark's figures, kept as the benchmark ends."""
-    options = RunRequest.of(pytestconfig).loading
-    benchmark.extra_info.update(machine.describe(device))
-    benchmark.extra_info.update(dtype=options.dtype, attention=options.attention)
-    if pytestconfig.option.rehearse:
-        benchmark.extra_info["rehearsal"] = "yes"
-    stash = pytestconfig.stash
-    yield Report(benchmark, stash[FIGURES], stash[DOUBTS])
-    path = pytestconfig.option.keep
-    if path is not None and benchmark.stats and request.node.stash.get(PASSED, False):
-        with path.open("a", encoding="utf-8") as file:
-            # A line of its own, also behind one that was cut off.
-            file.write(f"\n{json.dumps(kept(benchmark))}\n")
-
-
-def kept(benchmark: Any) -> dict[str, Any]:
-    """A benchmark as pytest-benchmark's JSON has it, as far as Assay reads that."""
-    return {
-        "name": benchmark.name,
-        "fullname": benchmark.fullname,
-        "stats": {"data": list(benchmark.stats.stats.data)},
-        "extra_info": dict(benchmark.extra_info),
-    }
+def report(benchmark: Any, pytestconfig: pytest.Config) -> Report:
+    """The report of a benchmark's figures."""
+    return Report(benchmark, pytestconfig.stash[FIGURES], pytestconfig.stash[DOUBTS])
 
 
 Race = Callable[..., Rounds]
-"""``race(ours, count, others, ceilings, most, footprint, fresh)``: see `race`."""
+"""``race(ours, count, others, ceilings, fresh, warm)``: see `race`."""
 
 
 @pytest.fixture
-def race(
-    pytestconfig: pytest.Config,
-    benchmark: Any,
-    report: Report,
-    stopwatch: Stopwatch,
-    device: torch.device,
-) -> Race:
+def race(benchmark: Any, report: Report, stopwatch: Stopwatch, device: torch.device) -> Race:
     """Time ``ours`` for a ``count`` of rounds, with the ``others`` in each.
 
     ``ceilings`` are measured in each round too, as bounds of the machine's speed at the time.
-    Rounds are added, up to ``most``, until the mean is known to a hundredth (`Rounds.run`).  The
-    device's cache is emptied before each call, unless its ``footprint`` in bytes is larger.
-    A call that cannot be repeated at will is not brought to be ``warm`` first.
+    The device's cache is emptied before each call; there are ``warm`` calls before the first.
     ``fresh`` is called after the last round: it checks that answers to new inputs are right.
     """
 
@@ -277,19 +180,17 @@ def race(
         count: int,
         others: Mapping[str, Callable[[], object]] | None = None,
         ceilings: Mapping[str, Callable[[], float]] | None = None,
-        most: int | None = None,
-        footprint: float | None = None,
         fresh: Callable[[], object] | None = None,
-        warm: bool = True,
+        warm: int = WARM,
     ) -> Rounds:
         beside = {name: stopwatch.timed(call) for name, call in (others or {}).items()}
         beside |= ceilings or {}
         rounds = Rounds(ours, beside, stopwatch, vitals.monitor(device))
-        rounds.flush = limits.flush(device, footprint)
-        rehearsed = pytestconfig.option.rehearse
-        most = MOST * count if most is None else most
-        rounds.run(benchmark, count, 0 if rehearsed else most, warm and not rehearsed)
-        report.doubt(rounds)
+        rounds.flush = limits.flush(device)
+        for _ in range(warm):
+            stopwatch.lap(ours)
+        rounds.run(benchmark, count)
+        report.rounds(rounds)
         if fresh is not None:
             fresh()
         return rounds
@@ -300,9 +201,8 @@ def race(
 def pytest_terminal_summary(terminalreporter, config: pytest.Config) -> None:
     """The figures with their goals."""
     if figures := config.stash[FIGURES]:
-        device = loading.parse_device(RunRequest.of(config).loading.device)
-        where = machine.describe(device)
-        title = f"{where['card'] or where['processor']}, threads: {where['threads']}"
+        where = machine.describe(_device(config))
+        title = f"{where['gpu'] or where['processor']}, threads: {where['threads']}"
         terminalreporter.section("goals")
         output = io.StringIO()
         width, _ = shutil.get_terminal_size((100, 24))

@@ -9,9 +9,6 @@ import numpy as np
 from rich import box
 from rich.table import Table
 
-from assay.benchmarks.rounds import interval
-from assay.harness.models.subject import Subject
-from assay.harness.report.cards import number
 from assay.harness.results.arrays import Array
 
 
@@ -19,8 +16,7 @@ from assay.harness.results.arrays import Array
 class Figure:
     """A measurement: ``reached`` is the median of the rounds, from ``low`` to ``high``.
 
-    ``goal`` is a lower bound, or with ``at_most`` an upper one; some figures have none.  ``p20``
-    and ``p80`` are percentiles of the rounds.
+    ``goal`` is a lower bound, or with ``at_most`` an upper one; some figures have none.
     """
 
     benchmark: str
@@ -30,8 +26,6 @@ class Figure:
     high: float
     goal: float | None = None
     at_most: bool = False
-    p20: float | None = None
-    p80: float | None = None
 
     @classmethod
     def of(
@@ -43,8 +37,8 @@ class Figure:
         at_most: bool = False,
     ) -> Figure:
         """The figure of some rounds."""
-        p20, p80 = np.quantile(sample, (0.2, 0.8)).tolist()
-        return cls(benchmark, what, *interval(sample), goal, at_most, p20, p80)
+        reached, low, high = map(float, (np.median(sample), sample.min(), sample.max()))
+        return cls(benchmark, what, reached, low, high, goal, at_most)
 
     @property
     def met(self) -> bool | None:
@@ -53,29 +47,10 @@ class Figure:
             return None
         return self.reached <= self.goal if self.at_most else self.reached >= self.goal
 
-    @property
-    def wanted(self) -> str:
-        """The goal in words."""
-        if self.goal is None:
-            return ""
-        return f"{'≤' if self.at_most else '≥'} {number(self.goal)}"
 
-    def __str__(self) -> str:
-        if self.goal is None:
-            return f"{self.what}: {number(self.reached)}"
-        sign = "at most " if self.at_most else ""
-        return f"{self.what}: goal {sign}{number(self.goal)}, reached {number(self.reached)}"
-
-
-def roofline(model: Subject, rate: float, intensity: float) -> dict[str, object]:
-    """A point of the roofline: FLOP/s reached over FLOP per byte that has to be moved."""
-    arithmetic = str(model.dtype).removeprefix("torch.")
-    return {
-        "model": model.name,
-        "arithmetic": arithmetic,
-        "flops_per_second": rate,
-        "intensity": intensity,
-    }
+def number(value: float) -> str:
+    """``value`` with three digits."""
+    return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
 MARKS = {True: "[green]✓ met[/]", False: "[red]✗ missed[/]", None: ""}
@@ -89,7 +64,8 @@ def table(figures: Sequence[Figure], machine: str) -> Table:
     for name in ("goal", "reached", "over rounds", ""):
         rows.add_column(name, justify="right", no_wrap=True)
     for each in figures:
+        goal = "" if each.goal is None else f"{'≤' if each.at_most else '≥'} {number(each.goal)}"
         rounds = "" if each.low == each.high else f"{number(each.low)} to {number(each.high)}"
         mark = MARKS[each.met]
-        rows.add_row(each.benchmark, each.what, each.wanted, number(each.reached), rounds, mark)
+        rows.add_row(each.benchmark, each.what, goal, number(each.reached), rounds, mark)
     return rows

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -36,7 +36,7 @@ def check(arithmetic: str, device: torch.device) -> None:
     if arithmetic not in ARITHMETICS:
         raise BadInput(f"arithmetic {arithmetic!r}: there are {', '.join(ARITHMETICS)}")
     if arithmetic == "tf32" and device.type != "cuda":
-        raise BadInput(f"tf32: is an arithmetic of CUDA cards, and this is {device}")
+        raise BadInput(f"tf32: is an arithmetic of CUDA GPUs, and this is {device}")
 
 
 @contextmanager
@@ -49,6 +49,29 @@ def computing_in(arithmetic: str) -> Iterator[torch.dtype]:
         yield dtype
     finally:
         torch.set_float32_matmul_precision(usual)
+
+
+Shape = tuple[int, int, int]
+"""Rows, columns, and the length of the sums of a product of two matrices."""
+
+
+def product(
+    arithmetic: str, shape: Shape, device: torch.device, calls: int = 1
+) -> Callable[[], None]:
+    """A function that multiplies matrices of that shape, ``calls`` times one after another."""
+    rows, columns, inner = shape
+    dtype, _ = ARITHMETICS[arithmetic]
+    one = (torch.rand(rows, inner, device=device) - 0.5).to(dtype)
+    other = (torch.rand(inner, columns, device=device) - 0.5).to(dtype)
+    result = torch.empty(rows, columns, device=device, dtype=dtype)
+
+    def block() -> None:
+        with computing_in(arithmetic):
+            for _ in range(calls):
+                torch.mm(one, other, out=result)
+
+    block()
+    return block
 
 
 class Ceiling:
@@ -68,55 +91,24 @@ class Ceiling:
         return self._rate(self.size)
 
     def _rate(self, size: int) -> float:
-        with computing_in(self.arithmetic) as dtype:
-            one, other = (
-                torch.rand(size, size, device=self.device).to(dtype) - 0.5 for _ in range(2)
-            )
-            torch.mm(one, other)
-            laps = [self.stopwatch.lap(lambda: torch.mm(one, other)) for _ in range(TRIES)]
-        rate = 2 * size**3 / min(lap.seconds for lap in laps)
+        block = product(self.arithmetic, (size, size, size), self.device)
+        rate = 2 * size**3 / min(self.stopwatch.lap(block).seconds for _ in range(TRIES))
         self.best = max(self.best, rate)
         return rate
 
 
-Shape = tuple[int, int, int]
-"""Rows, columns, and the length of the sums of a product of two matrices."""
-
-
-def product_rate(
-    arithmetic: str, shape: Shape, device: torch.device, stopwatch: Stopwatch, calls: int = 1
-) -> float:
-    """FLOP/s of a product of that shape, the fastest of `TRIES` blocks of ``calls``."""
-    rows, columns, inner = shape
-    with computing_in(arithmetic) as dtype:
-        one = (torch.rand(rows, inner, device=device) - 0.5).to(dtype)
-        other = (torch.rand(inner, columns, device=device) - 0.5).to(dtype)
-        result = torch.empty(rows, columns, device=device, dtype=dtype)
-
-        def block() -> None:
-            for _ in range(calls):
-                torch.mm(one, other, out=result)
-
-        block()
-        laps = [stopwatch.lap(block) for _ in range(TRIES)]
-    return calls * 2 * rows * columns * inner / min(lap.device or lap.seconds for lap in laps)
-
-
-def shapes(width: int, vocabulary: int, tokens: Sequence[int]) -> list[Shape]:
+def shapes(width: int, vocabulary: int, tokens: int) -> list[Shape]:
     """The products of a block of a ``width`` over so many tokens, and of its head."""
-    found = []
-    for rows in tokens:
-        found += [(rows, 3 * width, width), (rows, width, width)]
-        found += [(rows, 4 * width, width), (rows, width, 4 * width)]
-    return [*found, (tokens[-1], vocabulary, width)]
+    outputs = (3 * width, width, 4 * width, vocabulary)
+    return [*((tokens, columns, width) for columns in outputs), (tokens, width, 4 * width)]
 
 
 LAUNCHES = 1000
 """Operations of a block whose time is that of launching them."""
 
 
-def launch_latency(device: torch.device, stopwatch: Stopwatch) -> float:
-    """Seconds of an operation on one number, of many in a row: what launching one takes."""
+def launches(device: torch.device) -> Callable[[], None]:
+    """A function that runs `LAUNCHES` operations on one number: launching them takes longest."""
     number = torch.zeros(1, device=device)
 
     def block() -> None:
@@ -124,42 +116,20 @@ def launch_latency(device: torch.device, stopwatch: Stopwatch) -> float:
             number.add_(1)
 
     block()
-    return min(stopwatch.lap(block).seconds for _ in range(TRIES)) / LAUNCHES
+    return block
 
 
-def replay_latency(device: torch.device, stopwatch: Stopwatch) -> float | None:
-    """The same within a recorded graph; None where there are none."""
-    if device.type != "cuda":
-        return None
-    number = torch.zeros(1, device=device)
-    with torch.cuda.device(device):
-        graph = torch.cuda.CUDAGraph()
-        number.add_(1)
-        accelerators.wait(device)
-        with torch.cuda.graph(graph):
-            for _ in range(LAUNCHES):
-                number.add_(1)
-    graph.replay()
-    return min(stopwatch.lap(graph.replay).seconds for _ in range(TRIES)) / LAUNCHES
-
-
-def flush(device: torch.device, footprint: float | None = None) -> Callable[[], object]:
-    """A function that empties the device's cache; one that does nothing where that is no matter.
-
-    It writes twice the bytes of the cache.  What takes more room than the cache, ``footprint`` in
-    bytes, finds nothing of itself there anyway.
-    """
+def flush(device: torch.device) -> Callable[[], object]:
+    """A function that empties the cache of an accelerator, by writing twice as many bytes."""
     cache = accelerators.cache_bytes(device)
-    if cache is None or (footprint is not None and footprint > cache):
+    if cache is None:
         return lambda: None
-    buffer = torch.empty(2 * cache, dtype=torch.int8, device=device)
-    return buffer.zero_
+    return torch.empty(2 * cache, dtype=torch.int8, device=device).zero_
 
 
-def bandwidth(device: torch.device, stopwatch: Stopwatch) -> float:
-    """Bytes per second of the fastest copy, counting reads and writes."""
+def copying(device: torch.device) -> tuple[Callable[[], object], int]:
+    """A function that copies more than any cache holds, and the bytes that it reads and writes."""
     size = min(COPIED.get(device.type, COPIED["cpu"]), memory.free(device) // 4)
     source = torch.ones(size, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
-    laps = [stopwatch.lap(lambda: target.copy_(source)) for _ in range(TRIES + 1)]
-    return 2 * size / min(lap.seconds for lap in laps[1:])
+    return lambda: target.copy_(source), 2 * size

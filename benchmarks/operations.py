@@ -15,17 +15,6 @@ def weights(subject: Subject, target: Target) -> int:
     return count
 
 
-def least_bytes(subject: Subject, target: Target, rows: int, n: int) -> int:
-    """Bytes that a step of descent for ``rows`` prompts of ``n`` tokens must move at least.
-
-    Every weight is read once forward and once backward; each block's input is written, read as it
-    goes back, and its gradient written and read.  What a fused kernel need not write is left out,
-    so the arithmetic intensity is an upper bound.
-    """
-    states = rows * n * subject.config.hidden_size * (target.depth + 1)
-    return (2 * weights(subject, target) + 4 * states) * subject.dtype.itemsize
-
-
 def of_token_step(subject: Subject, target: Target, n: int) -> int:
     """FLOPs of one step of descent for one of ``n`` tokens: 4 N + 12 L d T.
 

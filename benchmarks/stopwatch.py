@@ -48,6 +48,15 @@ class Stopwatch:
         seconds = self.now() - begun
         return Lap(seconds, read() if read is not None else None)
 
+    def to_the_end(self, call: Callable[[], object]) -> Callable[[], None]:
+        """A function that runs ``call`` and waits for the device: for pytest-benchmark to time."""
+
+        def whole() -> None:
+            call()
+            self.wait()
+
+        return whole
+
     def timed(self, call: Callable[[], object]) -> Callable[[], float]:
         """A function that runs ``call`` and returns its seconds."""
         return lambda: self.lap(call).seconds

@@ -11,13 +11,10 @@ import torch
 from assay.harness.operations import flops
 
 MODELS = ["geometry:rotary-small"]
-WARM = 3
-"""Calls before the first round; each needs a cache of its own."""
-
 LENGTHS = (64, 256, 1024, 4096)
 ROUNDS = 5
-REHEARSAL = {"ROUNDS": 2}
-LARGE = ("1024", "4096")
+WARM = 3
+"""Calls before the first round; each needs a cache of its own."""
 
 
 @pytest.mark.parametrize("length", LENGTHS)
@@ -36,9 +33,7 @@ def test_cached_step(race, report, model, length):
 
     off = 1e-3 if model.dtype == torch.float32 else 0.1
     assert torch.allclose(cached(), recomputed(), rtol=off, atol=off)
-    for _ in range(WARM):
-        cached()
-    rounds = race(cached, ROUNDS, {"recomputed": recomputed}, most=ROUNDS, warm=False)
+    rounds = race(cached, ROUNDS, {"recomputed": recomputed}, warm=WARM)
     counted = flops.count_cached_step(model, ids), flops.count_pass(model, ids)
     name = f"a step at {length} tokens, {model.name}"
     report.figure(name, "× recomputation", rounds.times("recomputed"))

@@ -87,5 +87,5 @@ def test_comparing(race, report, files):
     assert len(ours().claims) == MODELS * (LAWS + FINDINGS)
     rounds = race(ours, ROUNDS, {"reading": reading})
     name = f"comparing two runs of {MODELS * (LAWS + FINDINGS)} claims"
-    report.figure(name, "× reading them", np.array(rounds.seconds) / rounds.others["reading"])
-    report.figure(name, "seconds", np.array(rounds.seconds))
+    report.figure(name, "× reading them", rounds.seconds / rounds.others["reading"])
+    report.figure(name, "seconds", rounds.seconds)

@@ -19,8 +19,6 @@ GOAL, SHARE = 20, 0.8
 """Times `torch.linalg.pinv`; where one Gram matrix does not allow that, a share of its limit."""
 
 ROUNDS, FEW_ROUNDS = 5, 3
-REHEARSAL = {"ROUNDS": 2, "FEW_ROUNDS": 1}
-LARGE = ("50257", "128256", "256000", "every_row")
 NOISE = 0.1
 """Noise on the rows to decode, over the matrix's own standard deviation."""
 
@@ -87,7 +85,7 @@ def test_decoding(race, report, device, v, d, condition, tokens):
         report.figure(name, "× torch.linalg.pinv", rounds.times("pinv"), goal)
         report.figure(name, "limit: one Gram matrix × pinv", limit)
     report.figure(name, "of the speed of one Gram matrix", rounds.times("Gram"))
-    report.figure(name, "seconds", np.array(rounds.seconds))
+    report.figure(name, "seconds", rounds.seconds)
     report.figure(name, "seconds once factored", np.array(rounds.others["again"]))
     report.also(method=factored.method, condition=factored.condition)
 
@@ -128,5 +126,5 @@ def test_every_row(race, report, device, kind):
     rounds = race(ours, FEW_ROUNDS, {"pinv": theirs})
     name = f"every row decoded, {v} × {d}, {kind}"
     report.figure(name, "× torch.linalg.pinv alone", rounds.times("pinv"))
-    report.figure(name, "seconds", np.array(rounds.seconds), 15, at_most=True)
+    report.figure(name, "seconds", rounds.seconds, 15, at_most=True)
     report.also(recovered=float(result.recovered.double().mean()), decoder=result.decoder)

@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from assay.benchmarks import operations, prompts
-from assay.benchmarks.figures import roofline
 from assay.benchmarks.same_shapes import SameShapes
 from assay.harness.operations.inversion import decode, loop, start
 from assay.harness.operations.inversion.batch import Batch
@@ -29,9 +28,6 @@ LEAST = 0.95
 
 ALONE = 2
 """Prompts of the loop in a round: it takes them one by one."""
-
-REHEARSAL = {"ROUNDS": 2}
-LARGE = ("64", "all blocks")
 
 
 @pytest.mark.parametrize("rows", [16, 64])
@@ -68,18 +64,16 @@ def test_descent(race, report, stopwatch, model, ceiling, rows, depth):
     if trained:  # a deep untrained model is far from recovered in so few steps
         assert tokens[:ALONE].equal(loop_tokens), "the loop and the batch find other tokens"
         assert right.double().mean() >= LEAST, "most tokens should be found in so many steps"
-    moved = operations.least_bytes(model, target, rows, ids.shape[1])
     batch = Batch(model, target, rule, goal, first, rates)
     shapes = SameShapes(lambda: batch.slope(batch.x), stopwatch)
     rounds = race(
         *(ours, ROUNDS, {"loop": documented}, {"product": ceiling, "shapes": shapes}),
-        footprint=moved / 2,
         fresh=others_are_found_too,
     )
     name = f"descent, {rows} prompts, {depth}"
     steps = rows * ids.shape[1] * STEPS
     flops = operations.of_token_step(model, target, ids.shape[1])
-    rate_of_flops = steps * flops / np.array(rounds.seconds)
+    rate_of_flops = steps * flops / rounds.seconds
     loop_goal, share_goal = GOALS[model.device.type]
     report.figure(name, "× the loop", rounds.times("loop", rows / ALONE), loop_goal)
     of_shapes, of_largest = (
@@ -87,11 +81,9 @@ def test_descent(race, report, stopwatch, model, ceiling, rows, depth):
     )
     report.figure(name, "of the products of the same shapes", of_shapes, share_goal)
     report.figure(name, "of the best product", of_largest)
-    intensity = rows * ids.shape[1] * flops / moved
     report.also(
         token_steps_per_second=float(steps / np.median(rounds.seconds)),
         flops_per_token_step=flops,
-        roofline=roofline(model, float(np.median(rate_of_flops)), intensity),
         best_product=ceiling.best,
         product_size=ceiling.size,
         products_of_the_same_shapes=shapes.best,

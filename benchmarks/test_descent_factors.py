@@ -7,16 +7,12 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
-from assay.benchmarks import operations
 from assay.benchmarks.descents import Case, fits, ready
-from assay.benchmarks.figures import roofline
 from assay.harness.models import accelerators
 from assay.harness.results.errors import BadInput
 
 MODELS = ["reference"]
 ROUNDS = 5
-REHEARSED, REHEARSAL = ["reference:small"], {"ROUNDS": 2}
-LARGE = ("64", "256", "1024", "compiled", "half", "head", "4 prompts")
 USUAL = Case()
 
 CASES = {
@@ -51,26 +47,25 @@ SLOWEST = {"cpu": 256}
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_descent_factor(race, report, model, ceilings, bandwidth, stopwatch, name):
+def test_descent_factor(race, report, model, ceilings, stopwatch, name):
     case = CASES[name]
     if case.depth < 0:
         case = replace(case, depth=max(1, model.layers // 2))
     unfit(model, case)
     try:
         ceiling = ceilings(case.computed_in(model))
-        if on_card := model.device.type != "cpu":
+        if on_gpu := model.device.type != "cpu":
             accelerators.forget_peak(model.device)
         with ready(model, case, stopwatch) as descent:
             descent.call()
             assert descent.descended, "something was not descended"
-            peak = accelerators.peak(model.device) if on_card else None
-            moved = operations.least_bytes(model, case.target(model), case.rows, case.tokens)
-            rounds = race(descent.call, ROUNDS, ceilings={"product": ceiling}, footprint=moved / 2)
+            peak = accelerators.peak(model.device) if on_gpu else None
+            rounds = race(descent.call, ROUNDS, ceilings={"product": ceiling})
     except BadInput as why:
         pytest.skip(str(why))
-    rates = descent.flops / np.array(rounds.seconds)
+    rates = descent.flops / rounds.seconds
     title = f"descent, {model.name}, {name}"
-    report.figure(title, "token-steps / s", descent.token_steps / np.array(rounds.seconds))
+    report.figure(title, "token-steps / s", descent.token_steps / rounds.seconds)
     report.figure(title, "of the best product", rates / np.array(rounds.others["product"]))
     report.also(
         case=asdict(case)
@@ -81,14 +76,11 @@ def test_descent_factor(race, report, model, ceilings, bandwidth, stopwatch, nam
         },
         model=model.name,
         flops=descent.flops,
-        roofline=roofline(model, float(np.median(rates)), descent.flops / case.steps / moved)
-        | {"arithmetic": case.computed_in(model)},
         token_steps=descent.token_steps,
         token_steps_per_second=float(descent.token_steps / np.median(rounds.seconds)),
         utilisation=float(np.median(rates / np.array(rounds.others["product"]))),
         best_product=ceiling.best,
         product_size=ceiling.size,
-        bandwidth=bandwidth,
         set_up_seconds=descent.set_up,
         peak_bytes=peak,
     )

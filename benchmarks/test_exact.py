@@ -48,13 +48,6 @@ GOALS = {
 MANY = 256
 """So many prompts are timed only on an accelerator, and without token-by-token search."""
 
-REHEARSED = ["reference:small"]
-LARGE = ("1024",)
-REHEARSAL = {
-    **{"ROUNDS": 2, "COUNT": 16, "COUNTS": {}, "LENGTHS": (20, 40)},
-    "AFFORDED": dict.fromkeys(AFFORDED, 1e10),
-}
-
 LENGTHS = (20, 40, 80, 160, 320, 512)
 
 
@@ -89,10 +82,9 @@ def test_exact(race, report, stopwatch, model, rows):
         assert again.ids.equal(new), "not every token of new prompts is right"
         assert again.verified.all()
 
-    footprint = model.dtype.itemsize * operations.weights(model, target)
-    rounds = race(ours, ROUNDS, others, footprint=footprint, fresh=others_are_found_too)
+    rounds = race(ours, ROUNDS, others, fresh=others_are_found_too)
     name = f"exact, {rows} prompt{'s' * (rows > 1)}, {model.name}"
-    each = np.array(rounds.seconds) / rows
+    each = rounds.seconds / rows
     goal_seconds = GOALS.get((model.device.type, model.name, rows))
     report.figure(name, "seconds a prompt", each, goal_seconds, at_most=True)
     report.figure(name, "verified prompts / s, warm", 1 / each)

@@ -17,12 +17,11 @@ from assay.harness.models import accelerators
 ROOT = Path(__file__).parents[1]
 MODELS = ["reference"]
 ROWS = 64
-REHEARSED, REHEARSAL = ["reference:small"], {"ROWS": 8}
 
 
 def test_memory(benchmark, report, pytestconfig, model):
     if model.device.type != "cpu":
-        pytest.skip("the memory of a card is another matter")
+        pytest.skip("the memory of a GPU is another matter")
     threads = pytestconfig.option.threads
     command = [sys.executable, "-m", "assay.benchmarks.peak", model.name]
     command += [f"--rows={ROWS}", f"--threads={threads}"]

@@ -16,7 +16,6 @@ from assay.harness.operations.inversion.target import Target
 
 MODELS = ["reference", "untrained:large:0"]
 ROWS, STEPS = 64, 200
-REHEARSED, REHEARSAL = ["reference:small"], {"ROWS": 8}
 WATCHED = (1, 2, 5, 10, 15, 20, 30, 40, 50, 75, 100, 150, 200)
 FIXED_STEPS, FIXED_SECONDS = (10, 20, 50, 100, 200), (1, 3, 10, 30)
 RATE = 0.3

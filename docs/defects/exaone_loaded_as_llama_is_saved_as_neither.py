@@ -1,6 +1,6 @@
 """EXAONE loaded by its own class, Llama's, is saved by EXAONE's names beside Llama's type.
 
-Claims: G11 [8 bits]
+Claims: none
 Types: exaone
 Met by: whoever loads EXAONE by LlamaForCausalLM, the class that its config.json names, and saves
     it: all weights but one are new ones when it is loaded again. Both loads print a warning

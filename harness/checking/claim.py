@@ -15,7 +15,7 @@ from assay.harness.checking.controls import Damage
 from assay.harness.checking.profiles import Profile
 from assay.harness.models import capabilities
 from assay.harness.models.memo import release_copies
-from assay.harness.models.shortage import Size, at_size, kept_running, release, shortage
+from assay.harness.models.shortage import ENDS, Size, at_size, release, shortage
 from assay.harness.models.subject import Subject
 from assay.harness.results.errors import (
     LONGEST,
@@ -48,7 +48,7 @@ class Claim:
     slow: bool = False
     """Whether an example takes seconds, as compiling does: short profiles leave such laws out."""
     costly: bool = False
-    """Whether a finding takes all its draws before it is judged, so that its cost is known."""
+    """Whether a finding takes all its draws before it is judged: each of them takes seconds."""
 
     def examples(self, profile: Profile) -> int:
         """The examples that a law takes in ``profile``; 1 for a finding, which takes draws."""
@@ -147,14 +147,11 @@ def as_test(
     def attempt(subject: Subject, arguments: dict[str, Any], session: Session) -> Result:
         """Run the claim; an exception from a model's code becomes the claim's result."""
         try:
-            with kept_running():
-                return run(body, subject, arguments, session)
-        except KeyboardInterrupt:
-            raise
+            return run(body, subject, arguments, session)
         except HypothesisException as error:
             ended = claim.ended if session.replay is None else claim.replayed
             return ended(subject, error)
-        except BaseException as error:  # pytest's Skipped, GeneratorExit, …
+        except ENDS as error:
             return claim.not_run(subject, error, None)
         finally:
             release_copies(subject)

@@ -21,7 +21,7 @@ from assay.harness.checking.comparing import Unsettled
 from assay.harness.checking.shared import Offer, examples, offered
 from assay.harness.models import capabilities
 from assay.harness.models.clock import Braked, ForwardClock
-from assay.harness.models.shortage import ENDS, Limits, Size, release, shortage
+from assay.harness.models.shortage import ENDS, Size, shortage
 from assay.harness.models.subject import Subject
 from assay.harness.results.errors import BadInput, shortened
 from assay.harness.results.records import Counterexample
@@ -48,8 +48,8 @@ class _NotApplicable(BaseException):
     """The model lacks a capability for every draw; leaves Hypothesis likewise."""
 
 
-class _NothingSmaller(BaseException):
-    """An example exceeds the machine, and none is smaller; leaves Hypothesis likewise."""
+class _Short(BaseException):
+    """The machine lacks what an example takes; leaves Hypothesis likewise, with the error."""
 
 
 class _SmallEnough(BaseException):
@@ -80,7 +80,6 @@ class Examples:
         self.unsettled, self.passed_over = "", 0
         self.smallest: Broken | None = None
         self.known: set[str] = set()
-        self.limits = Limits()
         self.size: Size | None = None
         self.last: dict[str, str] = {}
         self.offer: Offer | None = None
@@ -89,17 +88,16 @@ class Examples:
     def search(self) -> None:
         """Try the examples; raises `Broken` with the smallest failure, `Braked` in an emergency.
 
+        Raises the error of an example that exceeds the machine, unless one broke the law before.
+
         Further rounds of as many examples follow until each control is rejected and a small leak
         detected.
         """
         __tracebackhide__ = True
         for number in range(1 if self.session.replay is not None else ROUNDS):
-            try:
-                self._round(number)
-                if self.offer is not None and not number and self.tried < self.most:
-                    self._round(number, shared=True)
-            except _NothingSmaller:
-                return
+            self._round(number)
+            if self.offer is not None and not number and self.tried < self.most:
+                self._round(number, shared=True)
             if self.check.can_fail or self._hopeless:
                 return
 
@@ -120,12 +118,11 @@ class Examples:
             known = next(calls) < len(database.entries) and self.smallest is None
             shown: dict[str, str] = {}
             self.shrunk += self.smallest is not None
-            lacking, self.size = "", None
+            self.size = None
             self.check.begin(shared=known)
             try:
                 self.body(draw=self._drawer(data, shown), check=self.check, **arguments)
                 self.check.end()
-                self.limits.ran(self.size)
                 if self.size is not None:
                     self.check.tokens = max(self.check.tokens, self.size[1])
                 self.tried += 1
@@ -136,26 +133,24 @@ class Examples:
                     raise _Enough from None
                 hypothesis.reject()
             except PASSED_ON as error:
-                if not (lacking := shortage(error)):
-                    # Not a counterexample: another run may raise it from another line.
-                    if isinstance(error, capabilities.Missing):
-                        raise _NotApplicable(error) from error
-                    raise
-                release(error)
+                if shortage(error):
+                    raise _Short(error) from error
+                # Not a counterexample: another run may raise it from another line.
+                if isinstance(error, capabilities.Missing):
+                    raise _NotApplicable(error) from error
+                raise
             except Broken as failure:
                 self._failed(failure, shown, data)
                 raise
             except ENDS as error:
-                if not (lacking := shortage(error)):
-                    # A model that rejects a valid input breaks the law as well.
-                    self.check.details[ERROR] = shortened(traceback.format_exc(), STORED)
-                    first = shortened((str(error).splitlines() or [""])[0], 500)
-                    raised = Broken(math.inf, 0.0, f"{type(error).__name__}: {first}")
-                    self._failed(raised, shown, data)
-                    raise raised from error
-                release(error)
-            if lacking:  # outside the handler, whose error would hold the memory
-                self._could_not_run(lacking)
+                if shortage(error):
+                    raise _Short(error) from error
+                # A model that rejects a valid input breaks the law as well.
+                self.check.details[ERROR] = shortened(traceback.format_exc(), STORED)
+                first = shortened((str(error).splitlines() or [""])[0], 500)
+                raised = Broken(math.inf, 0.0, f"{type(error).__name__}: {first}")
+                self._failed(raised, shown, data)
+                raise raised from error
             if self._small_enough():
                 raise _SmallEnough
             self.clock.check()
@@ -200,13 +195,14 @@ class Examples:
             if self.smallest is None:
                 raise
             raise self.smallest from None
+        except _Short as short:
+            error = self.smallest or short.args[0]
+            raise error from error.__cause__  # which may be what the machine lacked
         except Broken as broken:
             self.blob = _blob(broken) or self.blob
             raise
         except hypothesis.errors.Flaky as flaky:
             self.blob = _blob(flaky) or self.blob
-            if self.limits.reason and self.smallest is not None:
-                raise self.smallest from flaky  # it could not run again
             where = "an example that broke the law once and then did not: not deterministic"
             raise Broken(self.check.observed, self.check.allowed, where) from flaky
 
@@ -217,24 +213,11 @@ class Examples:
             value = data.draw(strategy, label=label)
             if (size := _size(value)) is not None:
                 self.size = size
-                if not self.limits.admits(size):
-                    hypothesis.reject()
             self.check.at_edges |= getattr(value, "at_edges", False)
             shown[label] = value.show(self.subject) if hasattr(value, "show") else repr(value)
             return value
 
         return draw
-
-    def _could_not_run(self, lacking: str) -> None:
-        """Skip an example that the machine cannot run; end the search where none is smaller, or
-        too many could not run: a model whose code ends the process does so at any size.
-        """
-        self.limits.note(lacking, self.size or self.clock.size)
-        self.passed_over += 1
-        none_left = self.size is None or self.limits.exhausted or self._hopeless
-        if none_left and self.smallest is None:
-            raise _NothingSmaller
-        hypothesis.reject()
 
     @property
     def _hopeless(self) -> bool:

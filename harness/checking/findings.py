@@ -36,7 +36,7 @@ from assay.harness.checking.plans import Look, Plan, Settled
 from assay.harness.checking.profiles import Profile
 from assay.harness.checking.samples import Sample
 from assay.harness.checking.statistics import Pair
-from assay.harness.models.clock import ELSEWHERE, TOO_SLOW, Braked, ForwardClock, patience
+from assay.harness.models.clock import ELSEWHERE, TOO_SLOW, Braked, ForwardClock
 from assay.harness.models.lengths import is_large
 from assay.harness.models.shortage import ENDS
 from assay.harness.models.subject import Subject
@@ -123,14 +123,13 @@ def run(
     sample, sizes = Sample(), plan.sizes(session.profile)
     blocks = 1 if plan.costly else max(1, math.ceil(max(sizes, default=0) / plan.block))
     subject.reach, subject.far = session.profile.reach, session.profile.far
-    brake = patience(subject, limit(session.profile, subject))
+    brake = limit(session.profile, subject)
     clock = ForwardClock(brake, share=brake / blocks)
     try:
-        with clock.striking(foreign=not claim.toy):
-            if lacking := claim.lacks(subject, brake):
-                return claim.not_applicable(subject, lacking)
-            with clock.watching(subject):
-                settled = _settle(claim, plan, body, subject, arguments, session, sample, clock)
+        if lacking := claim.lacks(subject, brake):
+            return claim.not_applicable(subject, lacking)
+        with clock.watching(subject):
+            settled = _settle(claim, plan, body, subject, arguments, session, sample, clock)
     except Braked as braked:  # before or after a block of draws
         why = f"{braked}: the machine is {TOO_SLOW}"
         return claim.result(subject, Verdict.INCONCLUSIVE, reason=why)

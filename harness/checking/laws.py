@@ -30,7 +30,7 @@ from assay.harness.checking.comparing import BY_ROUNDING
 from assay.harness.checking.controls import Controls, Damage
 from assay.harness.checking.examples import Examples
 from assay.harness.models import edges, finiteness, kept_rows
-from assay.harness.models.clock import TOO_SLOW, Braked, ForwardClock, patience
+from assay.harness.models.clock import TOO_SLOW, Braked, ForwardClock
 from assay.harness.models.quantised_weights import rounding
 from assay.harness.models.shortage import ENDS
 from assay.harness.models.subject import Subject
@@ -97,17 +97,16 @@ def run(
     counterexample: Counterexample | None = None
     subject.reach, subject.far = session.profile.reach, session.profile.far
     most = claim.examples(session.profile)
-    brake = patience(subject, session.profile.brake)
+    brake = session.profile.brake
     clock = ForwardClock(brake, share=brake / most)
     spared_before = kept_rows.spared(subject)
     examples = Examples(most, body, subject, check, arguments, session, clock)
     try:
-        with clock.striking(foreign=not claim.toy):
-            if lacking := claim.lacks(subject, brake):
-                return claim.not_applicable(subject, lacking)
-            check.controls.on(subject)
-            with clock.watching(subject):
-                examples.search()
+        if lacking := claim.lacks(subject, brake):
+            return claim.not_applicable(subject, lacking)
+        check.controls.on(subject)
+        with clock.watching(subject):
+            examples.search()
     except Braked as braked:
         verdict, reason = Verdict.INCONCLUSIVE, str(braked)
         reason = f"{reason} at {examples.tried} of {most} examples: the machine is {TOO_SLOW}"
@@ -120,7 +119,7 @@ def run(
             reason += "; the model is not deterministic: it gives one prompt two outputs"
         counterexample = examples.counterexample(broken)
     except ENDS as error:
-        return claim.not_run(subject, error, clock.size)
+        return claim.not_run(subject, error, examples.size or clock.size)
     else:
         verdict, reason = _conclusion(claim, check, examples)
     return claim.result(
@@ -159,20 +158,16 @@ def run(
 
 def _conclusion(claim: Claim, check: Check, examples: Examples) -> tuple[Verdict, str]:
     """The verdict on a law that no example broke, and why if it is not upheld on all of them."""
-    limits = examples.limits
-    if limits.reason and (limits.fatal or not check.compared):
-        return Verdict.INCONCLUSIVE, limits.reason
     if check.unreached:
         return Verdict.INCONCLUSIVE, check.unreached
     if not check.compared:
         why = NOT_NUMBERS if NOT_NUMBERS in check.details else examples.unsettled
         return Verdict.INCONCLUSIVE, ": ".join(filter(None, ["no example could be compared", why]))
     if complaint := check.controls.complaint:
-        return Verdict.INCONCLUSIVE, "; ".join(filter(None, [complaint, limits.reason]))
+        return Verdict.INCONCLUSIVE, complaint
     if check.blunt:
         return Verdict.INCONCLUSIVE, _too_blunt(check)
-    reasons = [limits.upheld_up_to, _short_of(check)]
-    return Verdict.UPHELD, "; ".join(filter(None, reasons))
+    return Verdict.UPHELD, _short_of(check)
 
 
 def _edges(subject: Subject, check: Check) -> dict[str, Any]:

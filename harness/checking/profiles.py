@@ -43,11 +43,6 @@ class Profile:
     slow_laws: bool = False
 
 
-LEAST = 8
-"""Examples that a law takes at least within a budget, as many as in ``quick``; fewer where its own
-number or the profile's is less.
-"""
-
 REACH = 2.0**31
 """The reach of the short profiles: 256 tokens of 8 million parameters, 17 of 124 million."""
 

@@ -13,7 +13,6 @@ from assay.harness.cli import models
 from assay.harness.cli.arguments import Parser, add_profile, add_seed, file, word
 from assay.harness.cli.models import Load
 from assay.harness.models.runs import Options
-from assay.harness.models.shortage import kept_running
 from assay.harness.models.weight_files import read_json
 from assay.harness.operations import parity
 from assay.harness.report.parity import lines
@@ -46,11 +45,10 @@ def main(arguments: Sequence[str], load: Load, inspect: Callable[[str, Options],
     for spec, how in both:
         inspect(spec, how)
     profile = PROFILES[options.profile]
-    with kept_running():
-        one, other = (load(spec, how) for spec, how in both)
-        outcome = parity.compare(one, other, profile, options.seed, not options.logits_only)
-        if options.json or options.evidence:
-            run = parity.describe(outcome, one, other, profile, options.seed)
+    one, other = (load(spec, how) for spec, how in both)
+    outcome = parity.compare(one, other, profile, options.seed, not options.logits_only)
+    if options.json or options.evidence:
+        run = parity.describe(outcome, one, other, profile, options.seed)
     if options.evidence:
         with Evidence.open(options.evidence) as evidence:
             evidence.add(run, outcome.results, one.digest, outcome.exit)

@@ -1,4 +1,4 @@
-"""`assay bisect`: the first released version in which a verdict changed."""
+"""`assay versions --bisect`: the first released version in which a verdict changed."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def main(
 ) -> int:
     """Bisect and print the answer; 0 if repeating it gave the same verdicts, else 1."""
     options = _parser().parse_args(arguments)
-    check(options.model, [_claim(options)])
+    check(options.model, [options.claim])
     console = Console(stderr=options.json, highlight=False, emoji=False)
     versions, good, bad = _between(options.good, options.bad, released)
     started = time.perf_counter()
@@ -75,15 +75,21 @@ def main(
 
 def _parser() -> Parser:
     parser = Parser(
-        prog="assay bisect",
+        prog="assay versions --bisect",
         description="Find the first released version of transformers in which a claim's verdict "
         "changed, between one where it is upheld and one where it is refuted.  Every version is "
         "layered over what is installed here, in a folder that is removed at the end; torch "
         "stays.  The exit code is 0, or 1 if a repeat of a deciding version differs.",
     )
     add = parser.add_argument
-    add("--claim", required=True, type=word, metavar="ID", help="the claim's number, such as C2")
-    add("--variant", default="", metavar="TEXT", help="only its tests whose name contains TEXT")
+    add("--bisect", action="store_true", required=True, help="this command")
+    add(
+        "--claim",
+        required=True,
+        type=word,
+        metavar="ID[:TEXT]",
+        help="the claim with this number, such as C2, or its variants whose name contains TEXT",
+    )
     add(
         "--good",
         required=True,
@@ -156,7 +162,7 @@ def _probe(
             models=[options.model],
             settings=Settings.of(
                 options,
-                claims=[_claim(options)],
+                claims=[options.claim],
                 seed=(options.seed + before) % (LARGEST_SEED + 1),
             ),
             pytest_arguments=["--absent-ok", "-q"],
@@ -170,10 +176,6 @@ def _probe(
         return {each.name: (each.verdict, " ".join(each.reason.split())) for each in outcomes}
 
     return probe
-
-
-def _claim(options: argparse.Namespace) -> str:
-    return f"{options.claim}:{options.variant}" if options.variant else str(options.claim)
 
 
 def line(step: Step) -> str:
@@ -209,7 +211,6 @@ def document(
     return {
         "package": PACKAGE,
         "claim": options.claim,
-        "variant": options.variant,
         "model": options.model,
         "seed": options.seed,
         "last": answer.last.version,

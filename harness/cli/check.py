@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import shlex
@@ -10,8 +11,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from assay.harness.plugin.path_guard import PATHS
 from assay.harness.results.errors import BadInput
+from assay.harness.results.outputs import is_in
+from assay.harness.results.specs import ModelSpec
 
 USAGE = """\
 usage: assay check [MODEL ...] [OPTION ...]
@@ -51,9 +53,29 @@ def main(arguments: Sequence[str], run: Callable[[list[str]], Any] | None = None
         shlex.split(os.environ.get("PYTEST_ADDOPTS", ""))
     except ValueError as error:
         raise BadInput(f"PYTEST_ADDOPTS: cannot be split into options ({error})") from error
-    model_options = [f"--model={model}" for model in models]
-    return int((run or _pytest)([str(claims()), *model_options, *join_paths(pytest_arguments)]))
+    named = [f"--model={model}" for model in models]
+    options = [*named, *distribution(pytest_arguments), *join_paths(pytest_arguments)]
+    for option in options:
+        if option.startswith("--model="):
+            _require_elsewhere(option.partition("=")[2])
+    return int((run or _pytest)([str(claims()), *options]))
 
+
+def _require_elsewhere(model: str) -> None:
+    """Raise `BadInput` where the current folder is that of ``model``, or lies in it."""
+    path = os.path.expanduser(ModelSpec.recorded(model).path or "")
+    if os.path.isdir(path) and is_in(Path.cwd(), Path(path)):
+        raise BadInput(
+            f"{model}: start Assay outside of the model's folder: workers, git and matplotlib "
+            "read files of the current folder"
+        )
+
+
+PATHS = frozenset(
+    f"--{name}"
+    for name in ("device-map", "evidence", "expectations", "json", "model", "report", "summary")
+)
+"""Assay's options whose value may be a path."""
 
 FLAGS = re.compile(
     r"-[vqsxl]|-\w.+|--(?:[^=]+=.*|resume|explain|bitwise|trust-remote-code|absent-ok|lf|pdb)",
@@ -75,6 +97,23 @@ def separate(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
         (models if is_model else rest).append(each)
         before = "" if is_model or not each.startswith("-") else each
     return models, rest
+
+
+def distribution(options: Sequence[str]) -> list[str]:
+    """How pytest-xdist is to distribute claims to several processes, unless ``options`` say how.
+
+    By groups (`harness.plugin.together`), so that each loads few models.
+    """
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    parser.add_argument("-n", "--numprocesses", default="0")
+    parser.add_argument("--dist")
+    try:
+        own, _ = parser.parse_known_args(list(options))
+    except argparse.ArgumentError:  # an option without its value, which pytest rejects
+        return []
+    if own.dist is not None or own.numprocesses in ("0", "1"):
+        return []
+    return ["--dist=loadfile"]
 
 
 def join_paths(options: Sequence[str]) -> list[str]:

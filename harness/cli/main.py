@@ -12,7 +12,7 @@ import importlib
 import os
 import pkgutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,6 @@ from assay.harness.results.errors import BadInput
 
 if TYPE_CHECKING:  # torch takes seconds to import, too slow for `--help`
     from assay.harness.checking.cases import Case
-    from assay.harness.cli.families import TypeRow
     from assay.harness.cli.kills import Rooms
     from assay.harness.models.offer import Offer
     from assay.harness.models.runs import Options
@@ -33,30 +32,21 @@ GROUPS = {
         "check": "check the claims on models",
         "list": "list the claims",
         "explain": "explain a claim: its sentence, source, control and bound",
-        "robust": "repeat laws with the rounding of other machines, and list changed verdicts",
     },
     "compare": {
         "runs": "list the runs of an evidence file",
-        "report": "write the HTML page of a stored run",
-        "compare": "compare two runs of claims, or of the benchmarks",
+        "report": "write the HTML page of stored runs",
+        "compare": "compare two runs",
         "merge": "merge evidence files",
-        "counts": "count the models on which each claim holds",
-        "bisect": "find the version of transformers in which a verdict changed",
-        "versions": "run claims over versions of transformers",
-        "flips": "list verdicts that changed between versions, and repeat them",
-        "atlas": "write a page of which laws hold on which model types, version by version",
+        "versions": "run claims over versions of transformers, or find where a verdict changed",
     },
     "explore": {
         "invert": "recover a prompt from a model's output, and show how",
         "sweep": "run claims on models × versions × dtypes × devices",
-        "families": "build and run every type of language model, tiny",
-        "gpu": "check and time a GPU in 25 minutes, in stages",
-        "card": "print what a machine reached in the benchmarks",
     },
     "maintain": {
         "faults": "list the faults that can be injected into a model",
         "kills": "inject faults into models of every family, and see which claims notice",
-        "alarms": "count how often sound models are refuted",
         "defects": "check, list and run the scripts that reproduce defects of transformers",
     },
 }
@@ -72,21 +62,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if arguments is None:
             streams.prepare()
         if sys.flags.optimize > 1:
-            from assay.harness.plugin.path_guard import OPTIMISED
-
-            raise BadInput(OPTIMISED)
+            raise BadInput("python -OO: transformers cannot be imported without docstrings")
         name = _parser().parse_args(words[:1]).command
         if name not in COMMANDS:
             raise BadInput(f"{name!r}: no such command; there are {', '.join(COMMANDS)}")
-        if name == "check" and _names_another(words[1:]):
+        if name == "check" and _has_option(words[1:], "--against"):
             name = "against"
+        if name == "versions" and _has_option(words[1:], "--bisect"):
+            name = "bisect"
         command = importlib.import_module(f"assay.harness.cli.{name}")
         # Other processes look `rooms` up in this module by its own name, not as ``__main__``.
         rooms_by_name = importlib.import_module("assay.harness.cli.main").rooms
-        functions = {"alarms": rooms_by_name, "families": survey, "kills": rooms_by_name}
-        functions |= {"bisect": check, "robust": check, "versions": expand}
+        functions = {"kills": rooms_by_name}
+        functions |= {"bisect": check, "sweep": expand, "versions": expand}
         functions |= {"explain": cases_of_claims, "list": cases_of_claims}
-        functions |= dict.fromkeys(("faults", "invert", "sweep"), load)
+        functions |= dict.fromkeys(("faults", "invert"), load)
         if name == "against":
             return command.main(words[1:], load, inspect)
         return command.main(words[1:], *([functions[name]] if name in functions else []))
@@ -122,10 +112,10 @@ def load(spec: str, options: Options) -> Subject:
     return _of_fixtures("subjects").load(spec, options)
 
 
-def _names_another(arguments: Sequence[str]) -> bool:
-    """Whether `assay check` is to compare a model with another one."""
+def _has_option(arguments: Sequence[str], name: str) -> bool:
+    """Whether an option is among ``arguments``, with a value or without; not after ``--``."""
     options = arguments[: arguments.index("--")] if "--" in arguments else arguments
-    return any(each.partition("=")[0] == "--against" for each in options)
+    return any(each.partition("=")[0] == name for each in options)
 
 
 def inspect(spec: str, options: Options) -> None:
@@ -160,30 +150,6 @@ def cases_of_claims() -> list[Case]:
     from assay.harness.checking import cases
 
     return cases.collect(rooms().claims)
-
-
-def survey(
-    types: Sequence[str], kind: str | None, limit: float, record: Path | None = None
-) -> tuple[int, Iterator[TypeRow]]:
-    """Build and run every type of ``types``: the number of results, and each result.
-
-    With a path ``record``, their capabilities are probed and written there at the end.
-    """
-    surveying = _of_fixtures("families.survey")
-    pairs = surveying.entries(types, kind)
-    rows = surveying.survey(pairs, limit, record is not None)
-    return len(pairs), rows if record is None else _recording(rows, record)
-
-
-def _recording(rows: Iterator[TypeRow], path: Path) -> Iterator[TypeRow]:
-    offers = {}
-    for row in rows:
-        if row.capabilities:
-            has = [name for name, why in row.capabilities.items() if why is None]
-            offers[f"{row.kind}:{row.model_type}"] = has
-        yield row
-    for message in _of_fixtures("families.offers").write(path, offers):
-        print(f"{path}: {message}; look why before it is committed", file=sys.stderr)
 
 
 def offer(subject: Subject) -> Offer | str:

@@ -2,120 +2,63 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
-from typing import TYPE_CHECKING
 
-from rich.console import Console
-
-from assay.harness.cli.arguments import Parser, file, word
-from assay.harness.report.texts import counted
+from assay.harness.cli.arguments import Parser, file
+from assay.harness.report.texts import clipped, counted, duration, visible
 from assay.harness.results.errors import BadInput
-from assay.harness.runners import environments
-from assay.harness.runners.runner import BROKE, FAILED, HELD, ROOT, Outcome
-from assay.harness.runners.sweeps import cluster
-from assay.harness.runners.sweeps.board import Board
-from assay.harness.runners.sweeps.cell import Job, News, in_order
-from assay.harness.runners.sweeps.ledger import Ledger
-from assay.harness.runners.sweeps.plan import Sweep, read
+from assay.harness.results.evidence import Evidence
+from assay.harness.runners import environments, runner, sweep
+from assay.harness.runners.runner import BROKE, FAILED, HELD, Outcome, Start
+from assay.harness.runners.sweep import Job
 
-if TYPE_CHECKING:  # it imports torch, which only cells need
-    from assay.harness.cli.models import Load
+LONGEST = 160
+"""The most characters of the line that says why."""
 
 
-def main(arguments: Sequence[str], load: Load) -> int:
+def main(
+    arguments: Sequence[str],
+    expand: Callable[[list[str]], list[str]],
+    start: Start = runner.process,
+) -> int:
     """Run a sweep; 0 if every claim of every cell came out as expected, else 1."""
     options = _parser().parse_args(arguments)
-    sweep = read(options.file)
-    if not (ROOT / "claims").is_dir():
-        raise BadInput("the claims are not here; run this in a clone of Assay")
-    for claim_path in dict.fromkeys(each for cell in sweep.cells for each in cell.settings.paths):
-        if not (ROOT / claim_path.partition("::")[0]).exists():
-            where = f"{options.file.absolute()}: select.claims"
-            raise BadInput(f"{where}: {claim_path} is not in the clone ({ROOT})")
-    console = Console(emoji=False, highlight=False)
+    plan, cells, path = sweep.read(options.file)
+    files = path.with_name(f"{path.name}.cells")
     states: Counter[str] = Counter()
-    with ExitStack() as opened:
-        ledger = opened.enter_context(Ledger(sweep, options.resume))
-        run = _runner(options.in_order, options.ray, sweep, console, opened)
-        board = opened.enter_context(Board(sweep.cells, console))
+
+    def ended(cell: sweep.Cell, outcome: Outcome) -> None:
+        states[outcome.state] += 1
+        counts = [f"{amount} {verdict}" for verdict, amount in outcome.verdicts.items() if amount]
+        why = clipped(visible(" ".join([outcome.why, *outcome.notes]).strip()), LONGEST)
+        words = ", ".join(filter(None, [outcome.state, why, *counts, duration(outcome.seconds)]))
+        print(f"[{states.total()}/{len(cells)}] {cell.name}: {words}", flush=True)
+
+    with Evidence.open(path) as evidence:
+        files.mkdir(exist_ok=True)
         jobs = []
-        for cell in sweep.cells:
+        for cell in cells:
+            own = files / f"{cell.key}.sqlite"
+            if not options.resume:
+                own.unlink(missing_ok=True)
             try:
-                environment = environments.find(cell.version)
+                environment, models = environments.find(cell.version), expand([cell.model])
+                jobs.append(Job(cell, tuple(models), environment, own, plan.resources.cpu))
             except BadInput as error:
-                outcome: Outcome | None = Outcome(FAILED, str(error))
-            else:
-                digest = _digest(sweep, load)
-                outcome = (
-                    ledger.stored_outcome(cell, environment, digest) if options.resume else None
-                )
-            if outcome is not None:
-                states[outcome.state] += 1
-                board.ended(cell, outcome, stored=outcome.state != FAILED)
-                continue
-            files, resources = ledger.folder / cell.key, sweep.resources
-            python = environment.python
-            jobs.append(Job(cell, python, sweep.folder, files, resources.cpu, sweep.retries))
-        for job, news in run(jobs) if jobs else ():
-            if news is None:
-                board.running(job.cell)
-                continue
-            ledger.take(job, news)
-            states[news.state] += 1
-            board.ended(job.cell, news)
-        runs, claims = len(ledger.evidence.runs()), sum(ledger.evidence.counts().values())
-        logs = any(job.log.exists() for job in jobs)
+                ended(cell, Outcome(FAILED, str(error)))
+        outcomes: Iterator[tuple[Job, Outcome]] = ((job, job.run(start)) for job in jobs)
+        if jobs and not options.in_order and importlib.util.find_spec("ray") is not None:
+            outcomes = sweep.on_ray(jobs, plan.resources)
+        for job, outcome in outcomes:
+            if job.evidence.is_file():
+                with Evidence.read(job.evidence) as part:
+                    evidence.merge(part)
+            ended(job.cell, outcome)
     totals = ", ".join(f"{states[state]} {state}" for state in (HELD, BROKE, FAILED))
-    console.print(f"{counted(len(sweep.cells), 'cell')}: {totals}", soft_wrap=True)
-    stored = f"{counted(runs, 'run')}, {counted(claims, 'claim')}"
-    console.print(f"evidence: {sweep.evidence} ({stored})", soft_wrap=True, markup=False)
-    if logs:
-        console.print(f"logs: {ledger.folder}", soft_wrap=True, markup=False)
-    return 0 if states[HELD] == len(sweep.cells) else 1
-
-
-def _runner(
-    alone: bool, address: str | None, sweep: Sweep, console: Console, opened: ExitStack
-) -> Callable[[Sequence[Job]], Iterator[News]]:
-    """Returns what runs jobs: Ray where it is installed and not ruled out, else in order."""
-    if alone and address is not None:
-        raise BadInput("--in-order and --ray: choose one")
-    if alone:
-        return in_order
-    if not cluster.installed():
-        if address is not None:
-            raise BadInput("--ray: Ray is not installed; pip install -e '.[ray]'")
-        console.print("Ray is not installed: cells are run in order on this machine")
-        return in_order
-
-    def run(jobs: Sequence[Job]) -> Iterator[News]:
-        ray = opened.enter_context(cluster.connected(address))
-        return cluster.outcomes(ray, jobs, sweep.resources)
-
-    return run
-
-
-def _digest(sweep: Sweep, load: Load) -> Callable[[str], str | None]:
-    """Returns a function for the digest of a model; None for one that comes with Assay.
-
-    A folder, or a model of the hub, may have changed since an earlier run.  One that cannot be
-    read here has an empty digest, which matches none.
-    """
-
-    def digest(model: str) -> str | None:
-        if "/" not in model and not (sweep.folder / model).exists():
-            return None
-        from assay.harness.models.runs import Options
-
-        folder = sweep.folder / model
-        try:
-            return load(str(folder) if folder.exists() else model, Options()).digest
-        except BadInput:
-            return ""
-
-    return digest
+    print(f"{counted(len(cells), 'cell')}: {totals}\nevidence: {path}")
+    return 0 if states[HELD] == len(cells) else 1
 
 
 def _parser() -> Parser:
@@ -129,16 +72,7 @@ def _parser() -> Parser:
     )
     parser.add_argument("file", type=file, metavar="FILE", help="sweep.toml")
     parser.add_argument(
-        "--resume",
-        action="store_true",
-        help="skip cells that the evidence has, and resume interrupted ones",
-    )
-    parser.add_argument(
-        "--ray",
-        type=word,
-        metavar="ADDRESS",
-        help="join the cluster there (host:port, ray://host:port, auto), or start one here "
-        "(local); default: a running cluster, else one that is started here",
+        "--resume", action="store_true", help="skip finished cells, and resume interrupted ones"
     )
     parser.add_argument(
         "--in-order", action="store_true", help="without Ray: one after another on this machine"

@@ -103,6 +103,11 @@ def _parser() -> Parser:
     for name in ("device", "dtype", "attention", "attends"):
         add(f"--{name}", help="as for claims")
     add_environments(parser)
+    add(
+        "--bisect",
+        action="store_true",
+        help="find where a claim's verdict changed (assay versions --bisect --help)",
+    )
     add("--again", action="store_true", help="run finished versions again, too")
     return parser
 

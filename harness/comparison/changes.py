@@ -1,17 +1,11 @@
-"""A verdict that changed, between two runs or from one version to the next.
-
-`harness.comparison.judging` finds the changes between two runs, `harness.report.atlas.flips` those
-between neighbouring versions.
-"""
+"""A verdict that changed between two runs (`harness.comparison.judging` finds them)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
-from assay.harness.results.verdicts import UNTIL_BROKEN, Verdict
+from assay.harness.results.verdicts import UNTIL_BROKEN, Result, Verdict
 
 
 class Flip(StrEnum):
@@ -24,52 +18,23 @@ class Flip(StrEnum):
     UNSEEN = "unseen"
 
 
-class Repetition(StrEnum):
-    """Whether a change was repeated with other examples."""
-
-    ONCE = "not repeated"
-    AGAIN = "seen again"
-    NOT_AGAIN = "not seen again"
-
-
-@dataclass(frozen=True, slots=True)
-class VerdictChange:
-    """A claim on a subject whose verdict became ``verdict``.
-
-    Between versions, ``before`` and ``after`` name them and ``setting`` is what both have in
-    common, such as ``float32, cpu``; versions between the two, if any, do not decide the claim:
-    it was not run there, does not apply, or is inconclusive.
-    """
-
-    subject: str
-    name: str
-    verdict: Verdict
-    flip: Flip
-    setting: str = ""
-    before: str = ""
-    after: str = ""
-    repetition: Repetition = Repetition.ONCE
-
-
 @dataclass(frozen=True, slots=True)
 class Search:
     """How a search for a counterexample ended.
 
     ``reach`` is the number of examples that upheld a law, or of the one that broke it; None where
-    older evidence does not say.  ``recorded`` is the time, in ISO 8601.
+    its details do not say.
     """
 
     verdict: Verdict
     reach: int | None
-    recorded: str = ""
 
     @classmethod
-    def of(cls, row: Mapping[str, Any]) -> Search:
-        """The search behind a result in the evidence or in a report."""
-        verdict, reach = Verdict(row["verdict"]), row.get("examples", 0)
-        if verdict is Verdict.REFUTED:
-            reach = (row.get("details") or {}).get(UNTIL_BROKEN)
-        return cls(verdict, reach, row.get("recorded", ""))
+    def of(cls, result: Result) -> Search:
+        """The search behind a result."""
+        refuted = result.verdict is Verdict.REFUTED
+        reach = result.details.get(UNTIL_BROKEN) if refuted else result.examples
+        return cls(result.verdict, reach)
 
     def ended_before(self, other: Search) -> bool:
         """Whether one of the two upheld a law on fewer examples than the other took to break it.

@@ -1,4 +1,4 @@
-"""Joins runs of one evidence file into one side of a comparison: a sweep, or several machines.
+"""Joins runs into one: a sweep, several machines, or one side of a comparison.
 
 A claim on a model counts once, with the result of the run that ended last.  Where runs of either
 side differ in a setting, a model is a separate one under each of its values: its name is followed
@@ -7,7 +7,7 @@ by the value, on both sides, so that like is compared with like.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from assay.harness.comparison.sides import Key, Side, read
@@ -31,12 +31,24 @@ OF_EACH = ("id", "exit", "selection", "per_subject", "subjects", "versions", "st
 def pair(before: str, after: str) -> tuple[Side, Side]:
     """Both sides of a comparison by their names (`harness.comparison.sides.read`)."""
     one, other = read(before), read(after)
-    varied = [
+    varied = _varied(one, other)
+    return joined(one, varied), joined(other, varied)
+
+
+def together(names: Iterable[str]) -> Side:
+    """All runs of these names (`harness.comparison.sides.read`) as one; raises `BadInput`."""
+    parts = [part for name in names for part in read(name)]
+    parts.sort(key=lambda part: part.run.finished or part.run.started)
+    return joined(parts, _varied(parts))
+
+
+def _varied(*sides: Sequence[Side]) -> list[str]:
+    """The settings and packages in which runs of one side differ."""
+    return [
         name
         for name in (*SETTINGS, *PACKAGES)
-        if any(len({str(_setting(part, name)) for part in side}) > 1 for side in (one, other))
+        if any(len({str(_setting(part, name)) for part in side}) > 1 for side in sides)
     ]
-    return joined(one, varied), joined(other, varied)
 
 
 def joined(parts: Sequence[Side], varied: Sequence[str]) -> Side:
@@ -87,7 +99,8 @@ def _run(parts: Sequence[Side], varied: Sequence[str]) -> RunRecord:
     if len(runs) == 1:
         times |= {name: getattr(runs[0], name) for name in ("id", "exit", "finished")}
     else:
-        times |= {"id": None, "finished": max(run.finished or "" for run in runs)}
+        ends = [run.finished for run in runs]
+        times |= {"id": None, "finished": None if None in ends else max(map(str, ends))}
     return RunRecord(**common, **times, versions=versions)
 
 

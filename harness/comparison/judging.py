@@ -21,12 +21,11 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from msgspec.structs import asdict
 from scipy import stats
 
 from assay.harness.checking.statistics import EVERY, Pair, Statistic
 from assay.harness.comparison import shifts, texts
-from assay.harness.comparison.changes import Flip, Search, VerdictChange, meaning
+from assay.harness.comparison.changes import Flip, Search, meaning
 from assay.harness.comparison.shifts import Shift
 from assay.harness.comparison.sides import Key, Side
 from assay.harness.comparison.texts import TokenChange
@@ -90,23 +89,17 @@ class Compared:
         return 0.0 if one is None or other is None else other - one
 
     @property
-    def change(self) -> VerdictChange | None:
-        """How the verdict changed; None if it is the same.
+    def flip(self) -> Flip | None:
+        """What the changed verdict means; None if it is the same.
 
         One that was upheld on fewer examples than it took to break it in the other run is unseen.
         """
-        before, after = (Search.of(asdict(row)) for row in (self.before, self.after))
+        before, after = Search.of(self.before), Search.of(self.after)
         if before.verdict is after.verdict:
             return None
         unseen = self.law and self.paired and before.ended_before(after)
         flip = meaning(before.verdict, after.verdict, bool(self.vanished))
-        _, name, subject = self.key
-        return VerdictChange(subject, name, after.verdict, Flip.UNSEEN if unseen else flip)
-
-    @property
-    def flip(self) -> Flip | None:
-        """What the changed verdict means; None if it is the same."""
-        return None if self.change is None else self.change.flip
+        return Flip.UNSEEN if unseen else flip
 
     @property
     def restated(self) -> tuple[str, str] | None:

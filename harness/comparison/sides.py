@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -66,27 +64,6 @@ def file_of(name: str) -> Path:
     return _split(name)[0]
 
 
-def holds_claims(name: str) -> bool:
-    """Whether ``name`` is a run of claims, else it is one of benchmarks; raises `BadInput`."""
-    path, which = _split(name)
-    if not path.is_file():
-        raise BadInput(f"{path}: {'not a file' if path.exists() else 'no such file'}")
-    if which is not None or _is_sqlite(path):
-        return True
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise BadInput(f"{path}: {error.strerror or error}") from error
-    except (ValueError, RecursionError) as error:
-        raise BadInput(f"{path}: is not JSON, and no evidence either ({error})") from error
-    if not isinstance(content, dict) or not ("claims" in content or "benchmarks" in content):
-        raise BadInput(
-            f"{path}: is not a result of benchmarks (write one with --benchmark-json) or claims "
-            "(write one with --json)"
-        )
-    return "claims" in content
-
-
 def read(name: str) -> list[Side]:
     """The run that ``name`` means, or all of them, as they ended; raises `BadInput`.
 
@@ -96,6 +73,8 @@ def read(name: str) -> list[Side]:
     ``FILE@all``    every finished run
     """
     path, which = _split(name)
+    if not path.is_file():  # a pipe has no end, a device none either
+        raise BadInput(f"{path}: {'not a file' if path.exists() else 'no such file'}")
     if not _is_sqlite(path):
         if which is not None:
             raise BadInput(
@@ -126,8 +105,6 @@ def _split(name: str) -> tuple[Path, str | None]:
 
 def _is_sqlite(path: Path) -> bool:
     """Whether its first bytes say so; an empty file is an empty database."""
-    if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
-        raise BadInput(f"{path}: is not a regular file")  # a pipe has no end, a device none either
     try:
         with path.open("rb") as file:
             return file.read(len(MAGIC)) in (MAGIC, b"")

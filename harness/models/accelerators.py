@@ -7,7 +7,6 @@ return what is true of it: there is nothing to wait for, and no memory of its ow
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import psutil
@@ -103,14 +102,6 @@ def free(device: torch.device) -> int:
     return int(of_kind.mem_get_info(device)[0] + kept)
 
 
-def unused(device: torch.device) -> int:
-    """The bytes of ``device`` that no process has reserved."""
-    of_kind = module(device.type)
-    if of_kind is None or device.type == "mps":
-        return free(device)
-    return int(of_kind.mem_get_info(device)[0])
-
-
 def total(device: torch.device) -> int | None:
     """All bytes of an accelerator's memory; None for a processor, or if unknown."""
     of_kind = module(device.type)
@@ -175,8 +166,3 @@ def forked(device: torch.device) -> Any:
     seeded = device.type in SEEDED
     kind = device.type if seeded else "cuda"
     return torch.random.fork_rng(devices=[device] if seeded else [], device_type=kind)
-
-
-def launches_block() -> bool:
-    """Whether each operation is waited for (``CUDA_LAUNCH_BLOCKING``): times are then not true."""
-    return os.environ.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0")

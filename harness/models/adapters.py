@@ -18,7 +18,7 @@ from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from assay.harness.models.other_formats import ADAPTER
-from assay.harness.models.shortage import ENDS, contained, pass_on, shortage
+from assay.harness.models.shortage import ENDS, pass_on, shortage
 from assay.harness.models.weight_files import read_header, read_json
 from assay.harness.results.errors import BadInput, brief, listed
 
@@ -93,11 +93,10 @@ def applied(adapter: Adapter, model: PreTrainedModel, spec: str) -> PreTrainedMo
     except ImportError as error:
         raise BadInput(f"{spec}: is an adapter; install peft (assay-lm[adapters])") from error
     try:
-        with contained():
-            config = peft.LoraConfig(**adapter.settings, inference_mode=True)
-            whole: Any = peft.get_peft_model(model, config)
-            weights = load_file(adapter.folder / WEIGHTS)
-            outcome: Any = peft.set_peft_model_state_dict(whole, weights)
+        config = peft.LoraConfig(**adapter.settings, inference_mode=True)
+        whole: Any = peft.get_peft_model(model, config)
+        weights = load_file(adapter.folder / WEIGHTS)
+        outcome: Any = peft.set_peft_model_state_dict(whole, weights)
     except ENDS as error:
         why = shortage(error) or brief(error)
         raise BadInput(f"{spec}: does not fit its base {adapter.base} ({why})") from error

@@ -16,7 +16,7 @@ import transformers
 from huggingface_hub import constants
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
-from transformers import CONFIG_MAPPING, AutoConfig, PretrainedConfig
+from transformers import CONFIG_MAPPING, AutoConfig, PretrainedConfig, PreTrainedModel
 
 from assay.harness.models import compat, gguf_files, sizes, stored
 from assay.harness.models.configuration import LEAST_TOKENS
@@ -27,7 +27,7 @@ from assay.harness.models.remote_code import (
     refuse_generation_code,
     refuse_remote_code,
 )
-from assay.harness.models.shortage import ENDS, contained, kept_running
+from assay.harness.models.shortage import ENDS
 from assay.harness.models.stored import Stored
 from assay.harness.models.weight_dtypes import (
     refuse_integers,
@@ -100,8 +100,7 @@ def inspect_checkpoint(
     config = _configuration(raw, folder, spec, trust_remote_code)
     refuse_short_context(config, spec)
     try:
-        with kept_running(), contained():
-            auto = _auto_class(config, raw if trust_remote_code else {})
+        auto = _auto_class(config, raw if trust_remote_code else {})
     except ENDS as error:  # a model's module may need packages that are not installed
         raise BadInput(f"{spec}: its class cannot be imported ({brief(error)})") from error
     if hub:
@@ -126,7 +125,7 @@ def _inspect_gguf(path: Path, spec: str) -> Checkpoint:
     refuse_adapters(path.parent, spec)  # transformers would load one from there
     file = gguf_files.read(path, spec)
     try:
-        with quiet(), kept_running(), contained():
+        with quiet():
             raw, _ = PretrainedConfig.get_config_dict(
                 path.parent, gguf_file=path.name, local_files_only=True
             )
@@ -224,8 +223,7 @@ def _configuration(
     if not custom:
         return sizes.configuration(raw, spec)
     try:
-        with kept_running(), contained():
-            return AutoConfig.from_pretrained(folder, trust_remote_code=True)
+        return AutoConfig.from_pretrained(folder, trust_remote_code=True)
     except ENDS as error:  # whatever a model's own configuration class raises
         raise BadInput(
             f"{spec}: config.json, or the code that it names, cannot be used ({brief(error)})"
@@ -257,6 +255,24 @@ def _auto_class(config: PretrainedConfig, raw: dict[str, Any]) -> type[Any]:
     if getattr(config, "is_decoder", False) and not getattr(config, "is_encoder_decoder", False):
         heads = dict(reversed(heads.items()))  # an encoder's type turned into a decoder
     return getattr(transformers, next(iter(heads), "AutoModel"))
+
+
+def class_to_load(model: PreTrainedModel, folder: str) -> type[Any]:
+    """The class by which users load ``model``, saved in ``folder``: the auto class that gives the
+    model's own class, or that class itself where none does (a part of a larger model).
+
+    A type without classes of its own may be loaded wrongly by the class that it borrows.
+    """
+    own = type(model)
+    try:
+        config = AutoConfig.from_pretrained(folder)
+    except (ValueError, KeyError):  # a type that the auto classes do not know
+        return own
+    for auto, mapping in (*HEADS, ("AutoModel", "MODEL_MAPPING")):
+        named = own.__name__ in _classes(mapping, config)
+        if named and getattr(transformers, own.__name__, None) is own:
+            return getattr(transformers, auto)
+    return own
 
 
 def _classes(mapping: str, config: PretrainedConfig) -> set[str]:

@@ -10,18 +10,13 @@ import math
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from time import perf_counter
-from types import FrameType
 from typing import Any
 
 import torch
 from torch import nn
 
-from assay.harness.models import accelerators, placement, roles
-from assay.harness.models.alarm import striking
+from assay.harness.models import accelerators, hanging, placement, roles
 from assay.harness.models.core import Core
-
-CALL = nn.Module._call_impl.__code__
-"""The code object that every pass runs."""
 
 ELSEWHERE = "seconds in passes of models of another size"
 """The name of that detail of a result; a part of its "seconds in forward passes"."""
@@ -31,19 +26,7 @@ TOO_SLOW = "too slow for this profile"
 
 
 MARGIN = 1.1
-"""Multiple of the brake at which a pass is interrupted; one that returns earlier ends itself."""
-
-PATIENCE = 5
-"""Multiple of the brake that may go by without a pass: probes and code outside the model do."""
-
-
-HUNG = 10
-"""The part of the brake that a claim gets once a pass of its model has not ended."""
-
-
-def patience(subject: Core, brake: float) -> float:
-    """The brake for a claim on ``subject``, in seconds: less once a pass has not ended."""
-    return brake / HUNG if subject.hung else brake
+"""Multiple of the brake that a claim may take, as its last pass ends after it."""
 
 
 _CLOCKS: list[ForwardClock] = []
@@ -62,8 +45,8 @@ class ForwardClock:
 
     With a ``brake`` in seconds, `Braked` ends a claim that has run that long, before or after the
     next pass, and one whose passes are all slower than ``share`` seconds: its examples or draws
-    cannot fit.  The first pass alone is no evidence, as it includes one-time work.  `striking`
-    interrupts a pass that does not end.  With ``each`` the brake is for each pass, not for all.
+    cannot fit.  The first pass alone is no evidence, as it includes one-time work.  With ``each``
+    the brake is for each pass, not for all.
 
     A pass is timed from a device at rest to a device at rest.  One that is recorded as a graph is
     counted, and neither waited for nor timed.
@@ -77,7 +60,7 @@ class ForwardClock:
     ) -> None:
         self.seconds = self.elsewhere = 0.0
         self.brake, self.share, self.each = brake, share, each
-        self._started = self._alive = perf_counter()
+        self._started = perf_counter()
         self._passes, self._fastest = 0, math.inf
         self.size: tuple[int, int] | None = None
         self.work = {"own": [0, 0], "reference": [0, 0]}
@@ -91,46 +74,16 @@ class ForwardClock:
     @property
     def elapsed(self) -> float:
         """Seconds since the clock was created; with ``each``, since the latest pass began."""
-        return perf_counter() - (self._alive if self.each else self._started)
+        return perf_counter() - self._started
 
     def check(self) -> None:
         """Raise `Braked` where the claim has taken too long."""
-        self._alive = perf_counter()
+        hanging.progress()
         slow = self._fastest > self.share and self._passes > 0
         if slow and (self._passes > 1 or self.elapsed > self.brake):
             raise Braked(f"one pass takes {self._fastest:.3g} s")
         if self.elapsed > self.brake:
             raise Braked(f"stopped after {self.elapsed:.3g} s")
-
-    @contextmanager
-    def striking(self, foreign: bool = True) -> Iterator[None]:
-        """Raise `Braked` in the block, wherever it is, once it has taken too long.
-
-        Inside a pass that is when the brake's time is over, as `check` would raise if the pass
-        ended.  Elsewhere, as in a model's code outside a pass, it is long after the last sign of
-        life.  A block without ``foreign`` code is not interrupted.
-        """
-        first = self.brake * MARGIN if foreign else math.inf
-        with striking(first, self.brake * (MARGIN - 1), self._strike):
-            yield
-
-    def _strike(self, frame: FrameType | None) -> None:
-        passing, elapsed = self._passing(frame), self.elapsed
-        silent = perf_counter() - self._alive > self.brake * PATIENCE
-        if silent or (passing and elapsed > self.brake * MARGIN):
-            self._alive = perf_counter()  # allows time for cleaning up
-            where = " in a pass that did not end" if passing else ""
-            if passing and self._subject is not None:
-                self._subject.hung = True
-            raise Braked(f"stopped after {elapsed:.3g} s{where}")
-
-    def _passing(self, frame: FrameType | None) -> bool:
-        """Whether ``frame`` is inside a pass of a watched model."""
-        while frame is not None:
-            if frame.f_code is CALL and frame.f_locals.get("self") in self._hooks:
-                return True
-            frame = frame.f_back
-        return False
 
     @contextmanager
     def watching(self, subject: Core) -> Iterator[ForwardClock]:
@@ -189,7 +142,7 @@ class ForwardClock:
         if self._depth:  # within a pass, which counts as a whole
             yield
             return
-        self.check()
+        self._begin()
         self._depth, self._recorded, began = 1, False, perf_counter()
         try:
             yield
@@ -219,13 +172,18 @@ class ForwardClock:
         if self._depth == 0:
             self._recorded = self._capturing()
             if not self._recorded:
-                self.check()
+                self._begin()
                 self._wait()  # or the pass would be charged with what was queued before
                 self._since = perf_counter()
             for tensor in (*inputs[:1], *roles.fed(kwargs)):
                 if torch.is_tensor(tensor) and tensor.ndim >= 2:
                     self.size = (tensor.shape[0], tensor.shape[1])
         self._depth += 1
+
+    def _begin(self) -> None:
+        if self.each:
+            self._started = perf_counter()
+        self.check()
 
     def _capturing(self) -> bool:
         return self._subject is not None and accelerators.capturing(self._subject.device)

@@ -43,8 +43,7 @@ def untested() -> str:
         return ""
     return (
         f"transformers {transformers.__version__} is newer than {NEWEST_TESTED}, the newest that "
-        "Assay was tested with; `assay families --record FILE` records what its types can do "
-        "(docs/new-release.md)"
+        "Assay was tested with; docs/new-release.md says how to record what its types can do"
     )
 
 

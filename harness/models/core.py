@@ -124,8 +124,6 @@ class Core(ABC):
     """The float64 copy (`oracle`), once a claim has used it."""
     clocks: list[Watch] = field(default_factory=list, init=False, repr=False)
     """The clocks that now time its passes, and those of the float64 copy once it is built."""
-    hung: bool = field(default=False, init=False, repr=False)
-    """Whether a pass did not end, and was interrupted."""
     reach: float = field(default=math.inf, init=False, repr=False)
     """Parameters times tokens of a usual prompt of a law, from the run's profile."""
     far: float = field(default=math.inf, init=False, repr=False)

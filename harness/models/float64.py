@@ -22,7 +22,7 @@ from assay.harness.models.copying import copy_model
 from assay.harness.models.core import Core
 from assay.harness.models.lengths import LONG
 from assay.harness.models.quantised_weights import dense_sizes, is_plain, is_quantised
-from assay.harness.models.shortage import ENDS, contained, pass_on, shortage
+from assay.harness.models.shortage import ENDS, pass_on, shortage
 from assay.harness.models.upcasting import Upcast, as_parameter, with_buffers_in_float64
 from assay.harness.results.errors import REFUSALS, Missing, brief, first_line
 
@@ -109,7 +109,7 @@ def _streamed(subject: Core, device: torch.device) -> PreTrainedModel | None:
         for each in subject.model.parameters()
         if each.is_floating_point() and is_plain(each)
     }
-    with suppress(*REFUSALS), contained():
+    with suppress(*REFUSALS):
         replaced |= dequantised.unpacked_where_used(subject.model)
         duplicate = copy_model(subject.model, replaced)
         dequantised.with_plain_layers(duplicate)
@@ -127,7 +127,7 @@ def _copied(subject: Core) -> PreTrainedModel:
     """
     model = subject.model
     own = {id(each) for each in model.parameters()}
-    with suppress(*REFUSALS), contained():
+    with suppress(*REFUSALS):
         duplicate = copy_model(model)
         if own.isdisjoint(map(id, duplicate.parameters())):
             return duplicate

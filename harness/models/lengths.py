@@ -56,12 +56,6 @@ def is_large(subject: Core) -> bool:
     return usual_longest(subject) <= 2 * FEWEST
 
 
-def share_of_tokens(subject: Core) -> float:
-    """The tokens of a law's prompts on ``subject`` as a share of those on a small model."""
-    usual = usual_longest(subject) / LONG
-    return usual + (1 - usual) / ONE_LONG_IN
-
-
 def context(subject: Core) -> int | None:
     """The longest prompt that the positions allow, or None where there is no limit."""
     table = positions.position_table(subject)

@@ -33,7 +33,7 @@ from assay.harness.models import placement as placing
 from assay.harness.models.checkpoints import Checkpoint, inspect_checkpoint, refuse_short_context
 from assay.harness.models.devices import DTYPES, check_pair, own_dtype, parse_device, parse_dtype
 from assay.harness.models.placement import Placement
-from assay.harness.models.shortage import ENDS, MEMORY, contained, kept_running, shortage
+from assay.harness.models.shortage import ENDS, MEMORY, shortage
 from assay.harness.models.weight_files import read_json
 from assay.harness.models.wrapped import Wrapped
 from assay.harness.results.errors import BadInput, Missing, brief, listed
@@ -183,7 +183,7 @@ def _from_pretrained(
         options |= compat.from_gguf(checkpoint.gguf)
         bars = redirect_stderr(io.StringIO())  # nothing else keeps theirs quiet
     try:
-        with kept_running(), contained(), bars:
+        with bars:
             model, info = checkpoint.auto.from_pretrained(
                 checkpoint.folder,
                 use_safetensors=True,

@@ -15,7 +15,7 @@ def describe(device: torch.device) -> dict[str, object]:
     """Threads, the processor's or GPU's name, its driver, and versions."""
     return {
         "device": str(device),
-        "card": accelerators.name(device),
+        "gpu": accelerators.name(device),
         "driver": vitals.driver() if device.type == "cuda" else None,
         "processor": processor(),
         "threads": torch.get_num_threads(),

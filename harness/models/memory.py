@@ -10,7 +10,6 @@ from collections.abc import Callable
 import torch
 
 from assay.harness.models import accelerators
-from assay.harness.results.errors import text_of
 
 SHARE = 0.25
 """Share of the free memory for the activations of one pass."""
@@ -20,6 +19,9 @@ def free(device: torch.device) -> int:
     """The free bytes of the memory of ``device``."""
     return accelerators.free(device)
 
+
+SHARD = 100_000_000
+"""Bytes of a file of a large model that is saved and loaded, if no single weight has more."""
 
 COPIES = 1 / 3
 """Share of the free memory that copies of a model may take for the whole run."""
@@ -55,7 +57,7 @@ def lacking(error: BaseException) -> bool:
     """Whether ``error`` says that memory ran out; a CPU's error has no class of its own."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
-    return any(words in text_of(error) for words in LACKING)
+    return any(words in str(error) for words in LACKING)
 
 
 def in_batches(

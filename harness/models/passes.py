@@ -25,7 +25,7 @@ from assay.harness.models.float64 import Drawn
 from assay.harness.models.lengths import SHORT
 from assay.harness.models.roles import Role
 from assay.harness.models.rows import Rows
-from assay.harness.models.shortage import contained, pass_on
+from assay.harness.models.shortage import pass_on
 from assay.harness.results.errors import REFUSALS, Missing
 
 SETTINGS = (Role.NAMED_OUTPUT, Role.STATES, Role.ATTENTIONS)
@@ -66,7 +66,6 @@ def _run(subject: Core, request: Pass) -> Output:
         choosing as choices,
         hooked or nullcontext({}) as states,
         _embedded(subject, request.embeddings),
-        contained(),
     ):
         output = subject.model(*positional, **named)
     output = {**returned.mapping(output, batch, n), **states}

@@ -16,7 +16,7 @@ from assay.harness.models import accelerators, capabilities, compat, meant, plac
 from assay.harness.models.capabilities import recorded
 from assay.harness.models.clock import Braked, ForwardClock
 from assay.harness.models.devices import AUTO, dtype_name
-from assay.harness.models.shortage import ENDS, contained, kept_running, shortage
+from assay.harness.models.shortage import ENDS, shortage
 from assay.harness.models.subject import Subject
 from assay.harness.results.errors import BadInput, brief
 from assay.harness.results.records import Attends, Recorded, RunRecord, SubjectRecord
@@ -97,12 +97,11 @@ def describe_run(options: Options, profile: str, seed: int) -> RunRecord:
 def describe_subject(subject: Subject, brake: float = math.inf) -> SubjectRecord:
     """The evidence's record of a subject, with every capability and why others are missing.
 
-    The profile's ``brake`` in seconds ends probes that hang.  Raises `BadInput` where the model's
-    code ends a probe with an unexpected error.
+    The profile's ``brake`` in seconds ends probes of a slow model.  Raises `BadInput` where the
+    model's code ends a probe with an unexpected error.
     """
     try:
-        with kept_running(), contained():
-            return _described(subject, brake)
+        return _described(subject, brake)
     except ENDS as error:
         why = shortage(error) or brief(error)
         raise BadInput(f"{subject.name}: its capabilities cannot be probed ({why})") from error
@@ -130,7 +129,7 @@ def _described(subject: Subject, brake: float) -> SubjectRecord:
 def _context(subject: Subject, brake: float) -> int | None:
     """The longest prompt; None also where an error, which claims report, prevents finding it."""
     try:
-        with ForwardClock(brake).striking():
+        with ForwardClock(brake).watching(subject):
             return subject.context
     except (Braked, *ENDS):
         return None

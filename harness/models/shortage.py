@@ -1,7 +1,7 @@
 """Errors of the machine, such as too little memory, which say nothing about the model.
 
-Running out of memory, a full disk or an interrupted system call is not a counterexample.  A law
-continues with smaller prompts where memory ran out, and is inconclusive if no example could run.
+Running out of memory, a full disk or an interrupted system call is not a counterexample: the claim
+is inconclusive.
 
 After some GPU errors every later call of the process may fail or return anything (CUDA's
 documentation, cudaErrorIllegalAddress).  `gpu_failure` returns the first one, and the run stops.
@@ -10,46 +10,26 @@ documentation, cudaErrorIllegalAddress).  `gpu_failure` returns the first one, a
 from __future__ import annotations
 
 import errno
-import math
 import os
-import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn
-
-from hypothesis.errors import HypothesisException
 
 from assay.harness.models import accelerators, memory
-from assay.harness.models.clock import Braked
-from assay.harness.results.errors import REFUSALS, Missing, brief, first_line, text_of
+from assay.harness.results.errors import REFUSALS, Missing, first_line
 
 MEMORY = "out of memory"
 RECURSION = "recursion too deep"
-EXIT = "the model's code ended the process"
 GPU = "the GPU failed"
 
 ENDS = (Exception, SystemExit)
 """Exceptions that a model's code may raise in place of a result."""
 
-_BY_NUMBER = {
-    errno.ENOMEM: MEMORY,
-    errno.ENOSPC: "no space left on the disk",
-    errno.EDQUOT: "no space left in the disk quota",
-    errno.EMFILE: "too many open files",
-    errno.ENFILE: "too many open files",
-    errno.EINTR: "an interrupted system call",
-    errno.EAGAIN: "a resource that is temporarily unavailable",
-    errno.EIO: "an input/output error",
-}
-"""Shortages of the operating system by error number."""
-
-_BY_WORDS = {
-    "No space left on device": _BY_NUMBER[errno.ENOSPC],
-    "Too many open files": _BY_NUMBER[errno.EMFILE],
-    "Interrupted system call": _BY_NUMBER[errno.EINTR],
-}
-"""Messages of libraries that raise their own errors for these shortages."""
+_OF_THE_SYSTEM = [
+    os.strerror(number)
+    for number in (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EINTR, errno.EIO)
+]
+"""Shortages of the operating system in its own words, which libraries quote in their errors."""
 
 _GPU_FAILURES = (
     "illegal memory access",
@@ -78,116 +58,33 @@ def gpu_failure() -> str:
 def shortage(error: BaseException) -> str:
     """What the machine lacked, in words; empty where ``error`` may be the model's fault.
 
-    Raises the KeyboardInterrupt that ``error`` replaced, if there was one.
+    Raises the KeyboardInterrupt that ``error`` replaced, if there was one: a clean-up may fail.
     """
-    if (interrupt := _interrupt(error)) is not None:
-        raise interrupt
+    for each in _causes(error, contexts=True):
+        if isinstance(each, KeyboardInterrupt):
+            raise each
     for each in _causes(error):
         if isinstance(each, RecursionError):
             return RECURSION
-        if isinstance(each, SystemExit):
-            return f"{EXIT} (SystemExit: {each.code})"
-        if isinstance(each, RuntimeError) and any(f in text_of(each) for f in _GPU_FAILURES):
+        if isinstance(each, RuntimeError) and any(f in str(each) for f in _GPU_FAILURES):
             _gpu_failures.append(f"{GPU}: {first_line(each)}")
             return _gpu_failures[-1]
         if memory.lacking(each):
             return MEMORY
-        if isinstance(each, OSError) and each.errno in _BY_NUMBER:
-            return _BY_NUMBER[each.errno]
-        if isinstance(each, InterruptedError):
-            return _BY_NUMBER[errno.EINTR]
-        for words, lacking in _BY_WORDS.items():
-            if words in text_of(each):
-                return lacking
+        for lacking in _OF_THE_SYSTEM:
+            if lacking in str(each):
+                return lacking[0].lower() + lacking[1:]
     return ""
 
 
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The error and its chain of causes, nearest first."""
-    ids: set[int] = set()
-    cause: BaseException | None = error
-    while cause is not None and id(cause) not in ids:
-        ids.add(id(cause))
-        yield cause
-        cause = cause.__cause__
-
-
-def _interrupt(error: BaseException) -> KeyboardInterrupt | None:
-    """The Ctrl-C during whose handling ``error`` was raised, for example in a clean-up."""
-    ids: set[int] = set()
+def _causes(error: BaseException, contexts: bool = False) -> list[BaseException]:
+    """The error and its chain of causes, nearest first; with what it interrupted on request."""
+    chain: list[BaseException] = []
     each: BaseException | None = error
-    while each is not None and id(each) not in ids:
-        if isinstance(each, KeyboardInterrupt):
-            return each
-        ids.add(id(each))
-        each = each.__cause__ or each.__context__
-    return None
-
-
-@contextmanager
-def contained() -> Iterator[None]:
-    """For a model's own code: turn exceptions that would end the run or hide a claim into errors.
-
-    asyncio's CancelledError, pytest's Skipped and Hypothesis's own become RuntimeErrors.
-    """
-    try:
-        yield
-    except (KeyboardInterrupt, Braked):
-        raise
-    except HypothesisException as error:
-        raise RuntimeError(brief(error)) from error
-    except ENDS:
-        raise
-    except BaseException as error:
-        raise RuntimeError(brief(error)) from error
-
-
-ENDING = ("_exit", "execv", "execve")
-"""Functions of `os` that end the program without an exception."""
-
-_guarded = 0
-"""How many blocks of `kept_running` are open."""
-
-
-@contextmanager
-def kept_running() -> Iterator[None]:
-    """For a model's code: it can neither end the process nor close the output streams.
-
-    Functions of `os` that would end it raise SystemExit.  References to them that the code keeps
-    do nothing after the block, so the run's exit code stands.
-    """
-    global _guarded
-    _guarded += 1
-    if _guarded > 1:
-        try:
-            yield
-        finally:
-            _guarded -= 1
-        return
-    process, originals = os.getpid(), {name: getattr(os, name) for name in ENDING}
-
-    def instead_of(original: Callable[..., NoReturn]) -> Callable[..., None]:
-        def ended(*arguments: Any) -> None:
-            if os.getpid() != process:  # a child of the model's own
-                original(*arguments)
-            if _guarded:
-                raise SystemExit(arguments[0] if arguments else None)
-
-        return ended
-
-    streams = [each for each in (sys.stdout, sys.stderr) if hasattr(each, "__dict__")]
-    for stream in streams:
-        stream.close = lambda: None  # type: ignore[method-assign]
-    for name, original in originals.items():
-        setattr(os, name, instead_of(original))
-    try:
-        yield
-    finally:
-        for name, original in originals.items():
-            setattr(os, name, original)
-        for stream in streams:
-            del stream.close
-        _guarded -= 1
+    while each is not None and each not in chain:
+        chain.append(each)
+        each = each.__cause__ or (each.__context__ if contexts else None)
+    return chain
 
 
 def pass_on(error: BaseException) -> None:
@@ -206,7 +103,7 @@ def refusals_ignored() -> Iterator[None]:
 
 
 def release(error: BaseException) -> None:
-    """Free the memory that the frames of ``error`` hold, for a smaller prompt."""
+    """Free the memory that the frames of ``error`` hold, for the next claim."""
     for each in _causes(error):
         traceback.clear_frames(each.__traceback__)
     if not gpu_failure():
@@ -220,48 +117,3 @@ Size = tuple[int, int]
 def at_size(size: Size | None) -> str:
     """``at 3 × 96 tokens``; empty where no prompt was drawn."""
     return f" at {size[0]} × {size[1]} tokens" if size else ""
-
-
-class Limits:
-    """Why examples of one law could not run, and how large further ones may be.
-
-    After memory ran out, only prompts of at most half as many tokens are tried.
-    """
-
-    def __init__(self) -> None:
-        self.reason = ""
-        self.fatal = False
-        self.largest: Size | None = None
-        self._most: int | None = None
-
-    def note(self, lacking: str, size: Size | None) -> None:
-        """Note that an example with a prompt of ``size`` could not run."""
-        self.reason = lacking + at_size(size)
-        # These may be the model's own fault, and no other example can rule that out.
-        self.fatal = self.fatal or lacking.startswith((RECURSION, EXIT, GPU))
-        if lacking == MEMORY:
-            self._most = math.prod(size) // 2 if size else 0
-        if lacking.startswith(GPU):
-            self._most = 0
-
-    def admits(self, size: Size) -> bool:
-        """Whether to try a prompt of ``size``."""
-        return self._most is None or math.prod(size) <= self._most
-
-    @property
-    def exhausted(self) -> bool:
-        """Whether there is no smaller prompt to try."""
-        return self._most == 0
-
-    def ran(self, size: Size | None) -> None:
-        """Note that an example with a prompt of ``size`` ran to its end."""
-        if size and (self.largest is None or math.prod(size) > math.prod(self.largest)):
-            self.largest = size
-
-    @property
-    def upheld_up_to(self) -> str:
-        """The note of an upheld law on examples that could not run; empty if all could."""
-        if not self.reason:
-            return ""
-        largest = f" up to {self.largest[0]} × {self.largest[1]} tokens" if self.largest else ""
-        return f"compared{largest}; {self.reason}"

@@ -19,7 +19,7 @@ from torch import nn
 from torch.nn.modules import module as hooks
 from transformers import CONFIG_MAPPING, PretrainedConfig
 
-from assay.harness.models.shortage import ENDS, contained
+from assay.harness.models.shortage import ENDS
 from assay.harness.models.stored import Stored, outermost
 from assay.harness.results.errors import BadInput, brief
 
@@ -135,7 +135,6 @@ class _Comparison:
             torch.random.fork_rng(devices=[]),
             torch.device("meta"),
             _limited(self.stored, lowered),
-            contained(),
         ):
             model = make(config)
         numbers = sum(lowered.numbers(p.shape) for p in model.parameters())

@@ -1,12 +1,10 @@
-"""Reads a device's state while it is timed: clock, temperature, power, throttling.
+"""Reads a device's state while it is timed: its clock, and why it is throttled.
 
-An Nvidia GPU by nvidia-ml-py where that is installed; a processor by psutil, which reports its
-clock and the machine's load.
+An Nvidia GPU by nvidia-ml-py where that is installed; a processor's clock by psutil.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,23 +25,10 @@ THROTTLES = {
 
 @dataclass(frozen=True)
 class Vitals:
-    """At one moment: ``clock`` and the ``fastest`` one in MHz, ``celsius``, ``watts``, ``joules``
-    since the driver began to count, why the clock is throttled, and the machine's ``load``: the
-    number of processes that want a processor, with this one; the ``memory_clock`` in MHz, and the
-    errors of memory since the driver was loaded that ECC ``corrected`` and ``uncorrected``.  None:
-    unknown.
-    """
+    """At one moment: the ``clock`` in MHz (None: unknown), and why it is ``throttled``."""
 
     clock: float | None = None
-    fastest: float | None = None
-    celsius: float | None = None
-    watts: float | None = None
-    joules: float | None = None
     throttled: tuple[str, ...] = ()
-    load: float | None = None
-    memory_clock: float | None = None
-    corrected: int | None = None
-    uncorrected: int | None = None
 
 
 Monitor = Callable[[], Vitals]
@@ -52,9 +37,7 @@ Monitor = Callable[[], Vitals]
 def monitor(device: torch.device) -> Monitor:
     """The function that reads the vitals of ``device``."""
     if device.type == "cuda":
-        with suppress(ImportError):
-            return _card(device)
-        return Vitals
+        return _gpu(device) or Vitals
     return _processor
 
 
@@ -70,68 +53,28 @@ def driver() -> str | None:
 
 
 def _processor() -> Vitals:
-    """Vitals of the processor; a virtual machine may lack some."""
     clock: Any = None
     with suppress(Exception):  # psutil reads files that not every system has
         clock = psutil.cpu_freq()
-    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
-    if clock is None:
-        return Vitals(load=load)
-    return Vitals(clock=clock.current, fastest=clock.max or None, load=load)
+    return Vitals() if clock is None else Vitals(clock.current)
 
 
-def handle_of(device: torch.device) -> Any:
-    """The driver's handle of a GPU or of a slice of one (MIG), by its UUID.
-
-    Raises the driver's error, or AttributeError where torch does not know the UUID.
-    """
-    import pynvml  # optional: only a machine with a GPU needs it
-
-    uuid = str(torch.cuda.get_device_properties(device).uuid)
-    names = [uuid] if uuid[:4] in ("GPU-", "MIG-") else [f"GPU-{uuid}", f"MIG-{uuid}"]
-    for name in names[:-1]:
-        with suppress(pynvml.NVMLError):
-            return pynvml.nvmlDeviceGetHandleByUUID(name)
-    return pynvml.nvmlDeviceGetHandleByUUID(names[-1])
-
-
-def ecc(pynvml: Any, kind: str) -> tuple[int, int]:
-    """The driver's numbers for errors of a kind since it was loaded."""
-    return getattr(pynvml, f"NVML_MEMORY_ERROR_TYPE_{kind}"), pynvml.NVML_VOLATILE_ECC
-
-
-def _card(device: torch.device) -> Monitor:
-    """The monitor of a GPU; raises ImportError where the driver's library is missing."""
-    import pynvml  # optional: only a machine with a GPU needs it
-
+def _gpu(device: torch.device) -> Monitor | None:
+    """The monitor of a GPU; None where its driver is not reached."""
     try:
-        pynvml.nvmlInit()
-        handle = handle_of(device)
-    except (pynvml.NVMLError, AttributeError) as error:
-        raise ImportError(f"no vitals of {device}: {error}") from error
+        import pynvml  # optional: only a machine with a GPU needs it
 
-    def ask(name: str, *arguments: Any) -> Any:
-        with suppress(pynvml.NVMLError, AttributeError):  # an older driver, an older library
-            return getattr(pynvml, name)(handle, *arguments)
+        pynvml.nvmlInit()
+        uuid = str(torch.cuda.get_device_properties(device).uuid)
+        handle = pynvml.nvmlDeviceGetHandleByUUID(uuid if "-" in uuid[:4] else f"GPU-{uuid}")
+    except Exception:  # no library, no driver, or a name that it does not know
         return None
 
-    def scaled(value: float | None, by: float) -> float | None:
-        return None if value is None else value / by
-
     def now() -> Vitals:
-        bits = ask("nvmlDeviceGetCurrentClocksEventReasons")
-        if bits is None:  # its earlier name
-            bits = ask("nvmlDeviceGetCurrentClocksThrottleReasons") or 0
-        return Vitals(
-            clock=ask("nvmlDeviceGetClockInfo", pynvml.NVML_CLOCK_SM),
-            fastest=ask("nvmlDeviceGetMaxClockInfo", pynvml.NVML_CLOCK_SM),
-            celsius=ask("nvmlDeviceGetTemperature", pynvml.NVML_TEMPERATURE_GPU),
-            watts=scaled(ask("nvmlDeviceGetPowerUsage"), 1e3),
-            joules=scaled(ask("nvmlDeviceGetTotalEnergyConsumption"), 1e3),
-            memory_clock=ask("nvmlDeviceGetClockInfo", pynvml.NVML_CLOCK_MEM),
-            corrected=ask("nvmlDeviceGetTotalEccErrors", *ecc(pynvml, "CORRECTED")),
-            uncorrected=ask("nvmlDeviceGetTotalEccErrors", *ecc(pynvml, "UNCORRECTED")),
-            throttled=tuple(why for bit, why in THROTTLES.items() if bits & bit),
-        )
+        with suppress(pynvml.NVMLError, AttributeError):  # an older driver, an older library
+            bits = pynvml.nvmlDeviceGetCurrentClocksEventReasons(handle)
+            clock = pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM)
+            return Vitals(clock, tuple(why for bit, why in THROTTLES.items() if bits & bit))
+        return Vitals()
 
     return now

@@ -9,7 +9,7 @@ from transformers import __version__
 from transformers.quantizers.auto import AUTO_QUANTIZATION_CONFIG_MAPPING as METHODS
 from transformers.quantizers.auto import AutoHfQuantizer
 
-from assay.harness.models.shortage import ENDS, contained, kept_running
+from assay.harness.models.shortage import ENDS
 from assay.harness.models.stored import FLOATS, Stored
 from assay.harness.results.errors import BadInput, NotHere, brief, listed
 from assay.harness.results.quiet import quiet
@@ -71,7 +71,7 @@ def refuse_unusable_quantisation(raw: dict[str, Any], spec: str) -> None:
                 f"{spec}: its weights are quantised ({method}); install {package}{extra}"
             )
     try:
-        with quiet(), kept_running(), contained():
+        with quiet():
             quantiser = AutoHfQuantizer.from_config(dict(quantisation), pre_quantized=True)
             quantiser.validate_environment(device_map=None)
     except ENDS as error:  # whatever the library or a package raises

@@ -6,25 +6,20 @@ a capability that it lacks.
 
 from __future__ import annotations
 
-from types import FrameType, FunctionType
+from types import FunctionType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from assay.harness.models import alarm, returned
-from assay.harness.models.clock import Braked
-from assay.harness.models.shortage import ENDS, contained, shortage
+from assay.harness.models import returned
+from assay.harness.models.shortage import ENDS, shortage
 from assay.harness.models.wrapped import Wrapped, WrappedConfig
 from assay.harness.results.errors import BadInput, brief
 
 LONGEST = 256
 """Tokens of the longest prompt that is tried for a limit of the context."""
-
-
-PATIENCE = 120.0
-"""Seconds for the first passes of a model, which find its sizes and its longest prompt."""
 
 
 def wrap(name: str, inner: Any) -> PreTrainedModel:
@@ -33,13 +28,9 @@ def wrap(name: str, inner: Any) -> PreTrainedModel:
     The model inside of an adapter (peft) is taken out of it.  Raises `BadInput` where ``inner``
     cannot be called, rejects ids or returns no logits.
     """
-    try:
-        if isinstance(base := getattr(inner, "base_model", None), nn.Module) and hasattr(
-            inner, "peft_config"
-        ):
-            inner = getattr(base, "model", base)
-    except ENDS as error:
-        raise BadInput(f"{name}: cannot be looked at ({brief(error)})") from error
+    base = getattr(inner, "base_model", None)
+    if hasattr(inner, "peft_config") and isinstance(base, nn.Module):
+        inner = getattr(base, "model", base)
     if isinstance(inner, PreTrainedModel):
         return inner
     if isinstance(inner, type) or not callable(inner):
@@ -52,12 +43,10 @@ def wrap(name: str, inner: Any) -> PreTrainedModel:
     training = [each for each in model.modules() if each.training]
     model.train(False)
     try:
-        with contained(), torch.no_grad(), alarm.striking(PATIENCE, PATIENCE, _give_up):
+        with torch.no_grad():
             _examine(name, model)
     except BadInput:
         raise
-    except Braked as error:
-        raise BadInput(f"{name}: {error}") from error
     except ENDS as error:
         why = shortage(error) or brief(error)
         raise BadInput(f"{name}: cannot run ids [1, 4] ({why})") from error
@@ -65,10 +54,6 @@ def wrap(name: str, inner: Any) -> PreTrainedModel:
         for each in training:
             each.training = True
     return model
-
-
-def _give_up(frame: FrameType | None) -> None:
-    raise Braked(f"its first passes did not end in {PATIENCE:.0f} s")
 
 
 def _examine(name: str, model: Wrapped) -> None:

@@ -15,7 +15,7 @@ from assay.harness.models import adapters, allocation, experts, float64
 from assay.harness.models.capabilities import Missing, require
 from assay.harness.models.copying import copy_model
 from assay.harness.models.memo import memo
-from assay.harness.models.shortage import ENDS, contained, pass_on
+from assay.harness.models.shortage import ENDS, pass_on
 from assay.harness.models.subject import Subject
 from assay.harness.models.tolerances import bit_equal, one_bit_off
 from assay.harness.results.quiet import quiet
@@ -249,7 +249,7 @@ def _taken(subject: Subject, targets: list[str], on: str) -> list[str]:
 
     model: Any = in_same_memory(subject)
     try:
-        with contained(), quiet(), torch.random.fork_rng(devices=[]):
+        with quiet(), torch.random.fork_rng(devices=[]):
             whole = peft.get_peft_model(model, _settings(targets, on))
     except ENDS as error:
         pass_on(error)

@@ -14,11 +14,11 @@ from assay.harness.models.lengths import LONG
 from assay.harness.models.memo import memo
 from assay.harness.models.roles import Role
 from assay.harness.models.rows import Rows
-from assay.harness.models.shortage import contained, pass_on, shortage
+from assay.harness.models.shortage import pass_on, shortage
 from assay.harness.models.subject import Subject
 from assay.harness.operations import padding, variants
 from assay.harness.operations.padding import Ragged
-from assay.harness.results.errors import Missing, brief, first_line, text_of
+from assay.harness.results.errors import Missing, brief, first_line
 
 TRACED = 9
 """The length of the prompts with which a program is traced; fewer where the context is shorter."""
@@ -72,7 +72,7 @@ class Program:
         try:
             return Rows(dict(self.run(**inputs)))
         except (AssertionError, RuntimeError) as error:
-            if not text_of(error).startswith(REFUSES):
+            if not str(error).startswith(REFUSES):
                 raise
             raise Unsettled(f"the program does not take them: {first_line(error)}") from error
 
@@ -128,7 +128,7 @@ def _export(subject: Subject, batch: Ragged | None) -> Program | str:
     any_length = {0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO}
     lengths = {n: {0: any_length[0]} if n == "encoded" else any_length for n in inputs}
     try:
-        with torch.no_grad(), contained():
+        with torch.no_grad():
             exported = torch.export.export(
                 _Traced(traced), (), inputs, dynamic_shapes=lengths, strict=False
             )

@@ -14,7 +14,7 @@ from assay.harness.checking.reference import Reference, run_elsewhere
 from assay.harness.models import accelerators, capabilities, encoders, float64, roles, rotations
 from assay.harness.models.capabilities import Missing
 from assay.harness.models.rows import Rows
-from assay.harness.models.shortage import contained, pass_on
+from assay.harness.models.shortage import pass_on
 from assay.harness.models.subject import Subject
 from assay.harness.models.tolerances import Tolerance, farthest, row_lengths
 from assay.harness.operations.generation_settings import library_settings
@@ -187,7 +187,7 @@ def _generate(
         model: Any = subject.model
         # Before 5.5 drafts are refused where `min_new_tokens` is given.
         refused = refusals("assisted", "`assisted_generation is disabled")
-        with library_settings(model), contained(), refused:
+        with library_settings(model), refused:
             return model.generate(
                 ids,
                 **roles.for_generate(mask=torch.ones_like(ids) if mask is None else mask),

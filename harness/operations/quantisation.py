@@ -25,9 +25,10 @@ from assay.harness.checking.reference import Reference
 from assay.harness.checking.sensitivity import GOALS
 from assay.harness.models import compat, dequantised, float64, precision, quantised_weights
 from assay.harness.models.capabilities import Missing, require
+from assay.harness.models.checkpoints import class_to_load
 from assay.harness.models.copying import copy_model
 from assay.harness.models.memo import memo
-from assay.harness.models.shortage import ENDS, contained, pass_on
+from assay.harness.models.shortage import ENDS, pass_on
 from assay.harness.models.subject import Subject
 from assay.harness.models.tolerances import TOLERANCES, Tolerance, bit_equal, one_bit_off
 from assay.harness.operations import int8, variants
@@ -106,8 +107,7 @@ def _by_bitsandbytes(subject: Subject, which: str) -> Subject:
         )
     with variants.saved(subject) as folder:
         try:
-            with contained():
-                model = _loaded(subject, folder, quantization_config=settings)
+            model = _loaded(subject, folder, quantization_config=settings)
         except ENDS as error:
             pass_on(error)
             raise Missing(f"{which}: the model is not loaded so ({brief(error)})") from error
@@ -151,9 +151,9 @@ def _require_rows(quantised: Subject, which: str) -> None:
 
 
 def _loaded(subject: Subject, folder: str, **settings: Any) -> Any:
-    own_class: Any = type(subject.model)
+    model_class = class_to_load(subject.model, folder)
     with quiet():
-        model = own_class.from_pretrained(
+        model = model_class.from_pretrained(
             folder,
             **compat.in_dtype(subject.dtype),
             **quantised_weights.placed_on(subject.device),

@@ -17,6 +17,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from assay.harness.models import compat
+from assay.harness.models.checkpoints import class_to_load
 from assay.harness.models.subject import Subject
 from assay.harness.models.tolerances import bit_equal
 from assay.harness.operations import variants
@@ -35,14 +36,14 @@ class Loaded:
 
 
 def loaded(subject: Subject, folder: str) -> Loaded:
-    """The model in ``folder`` by the subject's class, loaded where new memory is filled with NaN,
+    """The model in ``folder``, loaded as users load it, where new memory is filled with NaN,
     so that what loading neither reads nor computes shows.
 
     Where memory does not hold another model, equal weights take the memory of the subject's.
     """
-    own_class: Any = type(subject.model)
+    model_class = class_to_load(subject.model, folder)
     with filled_with_nan():
-        model, info = own_class.from_pretrained(
+        model, info = model_class.from_pretrained(
             folder, output_loading_info=True, **compat.in_dtype(subject.dtype)
         )
     if not variants.fits_twice(subject):

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from assay.harness.models import allocation, compat, loading, memory, needs
+from assay.harness.models import allocation, compat, loading, memory
 from assay.harness.models.capabilities import Missing, require
 from assay.harness.models.copying import copy_model
 from assay.harness.models.memo import memo
@@ -57,7 +57,7 @@ def saved(subject: Subject) -> Iterator[str]:
     """
     require(subject, "weights-in-memory")
     require(subject, "saving")
-    size: int | str = "1000GB" if fits_twice(subject) else needs.SHARD
+    size: int | str = "1000GB" if fits_twice(subject) else memory.SHARD
     with tempfile.TemporaryDirectory() as folder:
         with unchanged_configuration(subject.model):
             subject.model.save_pretrained(folder, max_shard_size=size)

@@ -11,12 +11,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from assay.harness.checking.profiles import PROFILES
 from assay.harness.plugin import selection
 from assay.harness.plugin.recording import Recorder
-from assay.harness.plugin.remaining import Remaining, Work, work
-from assay.harness.plugin.request import RunRequest
-from assay.harness.plugin.settling import Settled, claim_of, name_of
+from assay.harness.plugin.settling import Settled, claim_of
 from assay.harness.report import terminal
 from assay.harness.report.progress import Progress
 from assay.harness.results.verdicts import Verdict
@@ -65,24 +62,19 @@ class Display:
         self._session: pytest.Session | None = None
         self._running = False
         self._named: dict[str, tuple[str, str]] = {}
-        self._remaining: Remaining | None = None
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> None:
         """Claims collected in this process are about to run."""
-        profile, to_do = PROFILES[RunRequest.of(self.config).profile], {}
         for item in session.items:
             if (claim := claim_of(item)) is not None and isinstance(item, pytest.Function):
                 subject = item.callspec.params.get("subject", "")
                 self._named[item.nodeid] = claim.id, str(subject)
-                to_do[item.nodeid] = work(claim, name_of(item, claim), profile)
-        self._remaining = Remaining(to_do) if to_do else None
         self._start()
 
     @pytest.hookimpl(optionalhook=True)
-    def pytest_xdist_node_collection_finished(self, ids: list[str]) -> None:
-        """Claims collected by a worker are about to run; their names and costs are unknown."""
-        self._remaining = self._remaining or Remaining(dict.fromkeys(ids, Work(1.0, 0.0)))
+    def pytest_xdist_node_collection_finished(self) -> None:
+        """Claims collected by a worker are about to run."""
         self._start()
 
     def _start(self) -> None:
@@ -106,11 +98,7 @@ class Display:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """A test has ended."""
         if (settled := Settled.on(report)) is not None:
-            left = None
-            if self._remaining is not None:
-                self._remaining.end(report.nodeid, settled.result)
-                left = self._remaining.seconds()
-            self.progress.update(settled.result, left)
+            self.progress.update(settled.result)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
@@ -125,7 +113,9 @@ class Display:
         if self.recorder.results:
             self.reporter.write(self._table())
         if left := sum(result.left_out for result in self.recorder.results):
-            self.reporter.write_line(f"{left} claims were left out for lack of time")
+            resumable = any(result.awaits_resuming for result in self.recorder.results)
+            more = "; --resume examines those beyond the budget" if resumable else ""
+            self.reporter.write_line(f"{left} claims were left out for lack of time{more}")
         if selection.leaves_out_slow_laws(self.config) and selection.has_all_claims(self.config):
             self.reporter.write_line(
                 "slow laws were left out: --profile=standard or -m slow_law runs them"

@@ -18,21 +18,22 @@ import pytest
 import torch
 from hypothesis.configuration import set_hypothesis_home_dir
 
-from assay.harness.checking import costs
 from assay.harness.checking.claim import is_asked, unknown
-from assay.harness.models import capabilities
+from assay.harness.checking.profiles import PROFILES
+from assay.harness.models import capabilities, hanging
 from assay.harness.models.emulation import emulated
 from assay.harness.models.shortage import gpu_failure
 from assay.harness.plugin import display, options, selection, together, toy
+from assay.harness.plugin.budget import Budget
 from assay.harness.plugin.display import Display
-from assay.harness.plugin.interrupts import Interrupts, InWorker
-from assay.harness.plugin.planning import DryRun, Planner
+from assay.harness.plugin.dry_run import DryRun
+from assay.harness.plugin.interrupts import Interrupts
 from assay.harness.plugin.recording import Recorder
 from assay.harness.plugin.request import REQUEST, RunRequest
 from assay.harness.plugin.settling import (
     ATTRIBUTE,
+    BUDGETED,
     DONE,
-    PLANNER,
     SETTLED,
     Assay,
     Settled,
@@ -40,7 +41,6 @@ from assay.harness.plugin.settling import (
     expected_of_models,
     name_of,
 )
-from assay.harness.plugin.watchdog import Leaving, watched
 from assay.harness.results.encoding import decode, encode
 from assay.harness.results.errors import BadInput
 from assay.harness.results.evidence_file import default_path
@@ -57,18 +57,20 @@ MARKS = {
 COLLECTION_ERROR = pytest.StashKey[str]()
 """A worker's error at collection."""
 
-PROCESS = pytest.StashKey[int]()
-"""The process that runs claims; a model may start others, by `os.fork`."""
+STDERR = pytest.StashKey[int]()
+"""A descriptor of standard error that pytest does not capture."""
+
+HANGS = 6
+"""Multiple of the profile's brake after which a process without a sign of progress ends."""
 
 EMULATED = pytest.StashKey[ExitStack]()
 """Ends the emulation of another machine when it is closed."""
 
 
-def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
     """Assay's own options."""
     options.add(parser)
     together.add(parser)
-    options.refuse_debug_file(parser, pluginmanager.get_plugin("pytestconfig"))
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -82,17 +84,16 @@ def pytest_configure(config: pytest.Config) -> None:
     _move_files_of_hypothesis()
     # The libraries' million objects stay: the collector need not scan them again.
     gc.freeze()
-    config.stash[PROCESS] = os.getpid()
-    config.stash[PLANNER] = Planner(request.budget)
+    config.stash[BUDGETED] = Budget(request.budget)
     config.stash[EMULATED] = ExitStack()
     # From now on, as models are loaded before the first test and shared by all tests.
     config.stash[EMULATED].enter_context(emulated(request.rounding, request.allocation))
+    config.stash[STDERR] = os.dup(2)
+    config.stash[EMULATED].callback(os.close, config.stash[STDERR])
+    config.pluginmanager.register(Interrupts(bool(request.worker)), "assay-interrupts")
     if request.worker:
         torch.set_num_threads(1)  # workers share the cores among themselves
-        config.pluginmanager.register(InWorker(), "assay-interrupts")
         return
-    config.pluginmanager.register(Interrupts(), "assay-interrupts")
-    config.pluginmanager.register(Leaving(), "assay-leaving")
     if request.dry_run:
         config.pluginmanager.register(DryRun(), "assay-dry-run")
         config.stash[DONE] = {}
@@ -163,17 +164,27 @@ def _reject(config: pytest.Config, why: str) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Distribute claims to workers by files and models, unless the user's ``--dist`` applies.
-
-    By models wherever there are many: otherwise each worker would load all of them.
-    """
-    request, dist = RunRequest.of(config), config.getoption("dist")
-    many = len(request.models) >= 2 * len(config.getoption("tx") or ())
-    if dist != "loadfile" and not (many and dist in ("load", "loadscope", "worksteal")):
+    """Distribute claims to workers by files and models, with ``--dist loadfile``."""
+    if config.getoption("dist") != "loadfile":
         return None
-    from assay.harness.plugin.scheduling import BySubject
+    from assay.harness.plugin.scheduling import Grouped
 
-    return BySubject(config, log, request.subjects, together.lines(config))
+    return Grouped(config, log)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_handlecrashitem(crashitem: str, sched: Any) -> None:
+    """Keep the other tests of a worker that died, without the one that it died in.
+
+    xdist would run that one again, and have it kill one worker after another; and a worker that
+    gets a group without tests would wait for ever.
+    """
+    groups = getattr(sched, "workqueue", {})
+    for group, tests in list(groups.items()):
+        if crashitem in tests:
+            tests[crashitem] = True
+        if all(tests.values()):
+            del groups[group]
 
 
 def _move_files_of_hypothesis() -> None:
@@ -204,18 +215,17 @@ def _keep_apart(config: pytest.Config, items: list[pytest.Item]) -> None:
         items[:] = [item for item in items if item not in set(mixed)]
 
 
-def _turn(item: pytest.Item, groups: Sequence[str], cheap_first: bool) -> tuple[bool, int, float]:
-    """Laws come first, cheap before dear ones, then findings.
+def _turn(item: pytest.Item, groups: Sequence[str], cheap_first: bool) -> tuple[bool, bool, int]:
+    """Laws come first, then findings; slow laws come after other laws.
 
     Findings share costly work with others of their file, and so stay with them unless the time is
-    limited (``cheap_first``).
+    limited (``cheap_first``): then costly ones come last.
     """
-    late, claim = _is_finding(item), claim_of(item)
-    tokens = 0.0
-    if claim is not None and (cheap_first or not late):
-        cost = costs.cost_of(name_of(item, claim), claim.kind)
-        tokens = cost.tokens + cost.reference_tokens
-    return late, together.turn(item.nodeid, groups) if late else 0, tokens
+    if (claim := claim_of(item)) is None:
+        return False, False, 0
+    if claim.kind is Kind.LAW:
+        return False, claim.slow, 0
+    return True, cheap_first and claim.costly, together.turn(item.nodeid, groups)
 
 
 def _is_finding(item: pytest.Item) -> bool:
@@ -287,10 +297,12 @@ def assay(request: pytest.FixtureRequest) -> Assay:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """A model under test cannot keep the run from ending."""
-    if claim_of(item) is None:
+    """End a process whose claim hangs; not where a person may be using a debugger."""
+    claim, config = claim_of(item), item.config
+    if claim is None or claim.toy or config.getoption("usepdb") or config.getoption("trace"):
         return (yield)
-    with watched(item):
+    brake = PROFILES[RunRequest.of(config).profile].brake
+    with hanging.ended_after(HANGS * brake, config.stash[STDERR]):
         return (yield)
 
 
@@ -306,8 +318,6 @@ def pytest_runtest_makereport(
     The run stops after a GPU has failed: later results of this process on it would be
     unreliable.
     """
-    if os.getpid() != item.config.stash[PROCESS]:
-        os._exit(0)  # a process forked by the model's code does not report claims
     report = yield
     error = call.excinfo.value if call.excinfo is not None else None
     if isinstance(error, BadInput) and claim_of(item) is not None:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import argparse
 import errno
 import os
-import shlex
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 
@@ -21,11 +20,11 @@ from assay.harness.checking.profiles import PROFILES, check_profile
 from assay.harness.models import allocation, float64, loading, meant, placement
 from assay.harness.models.devices import AUTO
 from assay.harness.models.runs import Options
-from assay.harness.plugin import path_guard, planning, toy
+from assay.harness.plugin import budget, toy
 from assay.harness.plugin.request import DEFAULT, EXPAND, Expand, RunRequest
 from assay.harness.results.errors import BadInput
 from assay.harness.results.evidence_file import default_path
-from assay.harness.results.outputs import is_in, keep_apart, keep_out
+from assay.harness.results.outputs import keep_apart
 from assay.harness.results.seeds import SHOWN, read_seed
 from assay.harness.results.specs import SIGN, ModelSpec
 
@@ -36,12 +35,6 @@ TEXTS = (
 )
 PATHS = ("evidence", "json", "report", "summary", "expectations")
 """The options whose values are words, and those whose values are paths."""
-
-LOCAL = "file://"
-"""How pytest-benchmark names a folder."""
-
-WRITTEN_TO = ("log_file", "cache_dir")
-"""Settings of pytest's own that name a path to which it writes."""
 
 
 def add(parser: pytest.Parser) -> None:
@@ -123,12 +116,12 @@ def add(parser: pytest.Parser) -> None:
     add(
         "--dry-run",
         action="store_true",
-        help="print which claims apply, and the memory and time that they take; check nothing",
+        help="load the models and print which claims apply; check nothing",
     )
     add(
         "--budget",
         metavar="TIME",
-        help="leave out what does not fit into this time, such as 10m; laws come first",
+        help="start no claim after this time, such as 10m; laws come first",
     )
     add("--seed", default="0", help="seed of all examples and draws (default: 0)")
     add(
@@ -143,7 +136,11 @@ def add(parser: pytest.Parser) -> None:
     )
     add("--replay", metavar="BLOB", help="run one example again: BLOB is what a failure printed")
     add("--evidence", metavar="PATH", help="the evidence file (default: in the cache folder)")
-    add("--resume", action="store_true", help="resume an unfinished run of the same request")
+    add(
+        "--resume",
+        action="store_true",
+        help="resume an unfinished run of the same request, or one whose budget was used up",
+    )
     add("--json", metavar="PATH", help="write the results as JSON")
     add("--report", metavar="PATH", help="write a self-contained HTML page")
     add(
@@ -198,11 +195,6 @@ def read(config: pytest.Config) -> RunRequest:
             raise BadInput(f"{argument.removesuffix('=--')}: '--' is not a value")
     _check_texts(option)
     _check_search(config)
-    directory = config.invocation_params.dir
-    for model in option.models or []:
-        path = ModelSpec.recorded(model).path
-        if why := path_guard.importable(path, directory):
-            raise BadInput(f"{path}: {why}")
     for name in PATHS:
         if (text := getattr(option, name)) is not None:
             setattr(option, name, _path(name, text))
@@ -211,7 +203,7 @@ def read(config: pytest.Config) -> RunRequest:
             _check_writable(name, getattr(option, name))
     if xml := getattr(option, "xmlpath", None):
         _check_writable("junitxml", Path(xml).absolute())
-    _check_outputs(option, _written_by_pytest(config))
+    _check_outputs(option)
     _check_expectations(option.expectations, option.record_expectations)
     loading.check_pair(loading.parse_device(option.device), loading.parse_dtype(option.dtype))
     models, by_pattern = _models(option, config.stash.get(EXPAND, None))
@@ -225,13 +217,13 @@ def read(config: pytest.Config) -> RunRequest:
         optional=frozenset([*optional, toy.spec_for(models)]),
         loading=Options(**{each.name: getattr(option, each.name) for each in fields(Options)}),
         seed=read_seed(option.seed, "--seed"),
-        budget=planning.read_budget(option.budget),
+        budget=budget.read_budget(option.budget),
         rounding=None if option.rounding is None else read_seed(option.rounding, "--rounding"),
         claims=tuple(option.claims or ()),
         expectations=option.expectations or config.rootpath / "claims" / "expectations",
         worker=getattr(config, "workerinput", {}).get("workerid", ""),
         root=config.rootpath,
-        directory=directory,
+        directory=config.invocation_params.dir,
         **{name: getattr(option, name) for name in (*same, *flags)},
     )
 
@@ -312,73 +304,20 @@ def _check_writable(name: str, path: Path) -> None:
         raise BadInput(f"--{name} {path}: cannot be written ({error.strerror})") from error
 
 
-def _written_by_pytest(config: pytest.Config) -> dict[str, Path]:
-    """The paths in pytest's own settings to which it writes, by name."""
-    paths = {}
-    for name in WRITTEN_TO:
-        with suppress(ValueError):  # its plug-in is disabled
-            if path := str(config.getini(name) or ""):
-                paths[name] = config.rootpath / path
-    return paths
-
-
-def _check_outputs(option: argparse.Namespace, settings: Mapping[str, Path]) -> None:
-    """Reject two outputs in one file, over an input, or in a model's folder.
-
-    ``settings`` are pytest's own (`_written_by_pytest`).
-    """
-    files = {"--json": option.json, "--report": option.report, "--summary": option.summary}
-    files |= {
-        name: Path(path).absolute()
-        for name, path in {
-            "--junitxml": getattr(option, "xmlpath", None),
-            "--log-file": getattr(option, "log_file", None) or settings.get("log_file"),
-            "--debug": option.debug,
-        }.items()
-        if path
-    }
+def _check_outputs(option: argparse.Namespace) -> None:
+    """Reject two outputs in one file, over an input, or in a model's folder."""
+    files = {f"--{name}": getattr(option, name) for name in PATHS[:-1]}
+    if xml := getattr(option, "xmlpath", None):
+        files["--junitxml"] = Path(xml).absolute()
+    if option.record_expectations:
+        files["--expectations"] = option.expectations
+    if option.evidence is None and option.replay is None:
+        files["the default of --evidence"] = default_path()
     named = {f"--model={model}": ModelSpec.recorded(model).path for model in option.models or []}
     named["--device-map"] = option.device_map or ""
     # A model's name need not be a path: it may be a hub id.
-    paths = {name: Path(os.path.expanduser(path)) for name, path in named.items() if path}
-    read = {name: path for name, path in paths.items() if os.path.exists(path)}
-    files["--evidence"] = option.evidence
-    keep_apart(files)
-    keep_apart({name: path for name, path in files.items() if name != "--evidence"}, read)
-    recorded = option.expectations if option.record_expectations else None
-    folders: dict[str, Path | None] = {"--expectations": recorded}
-    folders["cache_dir"] = settings.get("cache_dir")
-    if getattr(option, "benchmark_autosave", None) or getattr(option, "benchmark_save", None):
-        folders["--benchmark-storage"] = _storage(str(option.benchmark_storage))
-    if option.basetemp:
-        # pytest deletes its contents.
-        folders["--basetemp"] = base = Path(option.basetemp).absolute()
-        for name, path in {**read, **files}.items():
-            if path is not None and is_in(path, base):
-                raise BadInput(f"--basetemp {base}: pytest empties it, and {name} lies in it")
-    if option.evidence is None and option.replay is None:
-        folders["the default of --evidence"] = default_path()
-    keep_out({**files, **folders}, read)
-
-
-def _storage(uri: str) -> Path | None:
-    """The folder to which pytest-benchmark saves; None where it is none."""
-    return Path(uri.removeprefix(LOCAL)).absolute() if uri.startswith(LOCAL) else None
-
-
-def refuse_debug_file(parser: pytest.Parser, config: pytest.Config | None) -> None:
-    """Reject a ``--debug`` file that the run reads: pytest opens it before `pytest_configure`.
-
-    Called when Assay's options are declared.  Raises `pytest.UsageError`.
-    """
-    arguments = shlex.split(os.environ.get("PYTEST_ADDOPTS", ""))
-    arguments += config.invocation_params.args if config is not None else []
-    if any(arg.partition("=")[0] == "--debug" for arg in arguments):
-        options = parser.parse_known_args(arguments)
-        with usage_errors():
-            for name in PATHS:
-                setattr(options, name, (path := getattr(options, name)) and _path(name, path))
-            _check_outputs(options, {})
+    read = {name: Path(os.path.expanduser(path)) for name, path in named.items() if path}
+    keep_apart(files, read)
 
 
 def _check_expectations(folder: Path | None, to_record: bool) -> None:

@@ -50,7 +50,6 @@ class Recorder:
             self.run.selection = replace(self.run.selection, dtype=AUTO)
         self.claims: dict[str, None] = {}
         self.results: list[Result] = []
-        self._ended: set[str] = set()
         self._failure = ""
         self.judgements: dict[tuple[str, str], str] = {}
         self.resumed: Recorded = {}
@@ -62,11 +61,6 @@ class Recorder:
     def total(self) -> int:
         """The number of claims."""
         return len(self.claims)
-
-    @property
-    def left(self) -> list[str]:
-        """The names of the claims' tests that have not ended."""
-        return [claim.partition("::")[2] for claim in self.claims if claim not in self._ended]
 
     # -- a run begins -------------------------------------------------------------------------
 
@@ -133,7 +127,8 @@ class Recorder:
         requested = self.run.selection
         self.run = next(run for run in evidence.runs() if run.id == run_id)
         self.run.selection = requested
-        self.resumed.update(evidence.recorded(run_id))
+        recorded = evidence.recorded(run_id)
+        self.resumed |= {key: r for key, r in recorded.items() if not r.awaits_resuming}
         self.notes.append(
             f"resuming the run of {self.run.started}: {len(self.resumed)} claims are recorded"
         )
@@ -151,7 +146,6 @@ class Recorder:
         """
         if (settled := Settled.on(report)) is not None:
             self._end(settled)
-            self._ended.add(report.nodeid)
         self._failure = self._failure or getattr(report, "gpu_failure", "")
         outcome = yield
         if (why := getattr(report, "refused", None)) is not None:
@@ -216,9 +210,7 @@ class Recorder:
             note = f"stopped: {missing} of {self.total} claims have no verdict"
             self.notes.append(note if self._evidence is None else f"{note}; --resume continues")
             if self._failure:
-                undone = ", ".join(self.left)
                 self.problems.append(f"{self._failure}; --resume continues in a new process")
-                self.problems.append(f"without a verdict: {undone}")
         if not early:
             self.run.finished = runs.now()
             self.problems += self._stale()

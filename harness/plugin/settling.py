@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
+from assay.harness.checking import findings
 from assay.harness.checking.absent import Absent
 from assay.harness.checking.claim import Claim, Session
 from assay.harness.checking.profiles import PROFILES
@@ -20,14 +22,15 @@ from assay.harness.models.clock import TOO_SLOW
 from assay.harness.models.devices import dtype_name, parse_device, parse_dtype
 from assay.harness.models.runs import describe_subject
 from assay.harness.models.subject import Subject
-from assay.harness.plugin.planning import PLANNED, Planner, message
+from assay.harness.plugin.budget import Budget
+from assay.harness.plugin.dry_run import LISTED, Entry
 from assay.harness.plugin.request import RunRequest
 from assay.harness.results import expectation_files, expectations
 from assay.harness.results.encoding import decode
 from assay.harness.results.errors import BadInput
 from assay.harness.results.expectations import Expectations, Judgement
 from assay.harness.results.records import SubjectRecord
-from assay.harness.results.verdicts import LEFT_OUT, Result, Verdict
+from assay.harness.results.verdicts import BUDGET, LEFT_OUT, LIMIT, Result, Verdict
 
 Recorded = dict[tuple[str, str, str], Result]
 """Results by (claim's name, subject's name, subject's digest)."""
@@ -41,8 +44,14 @@ DONE = pytest.StashKey[Recorded]()
 DESCRIBED = pytest.StashKey[dict[str, SubjectRecord]]()
 """The descriptions of the loaded subjects."""
 
-PLANNER = pytest.StashKey[Planner]()
-"""Plans the claims of a process."""
+BUDGETED = pytest.StashKey[Budget]()
+"""The time of this process."""
+
+STOPPED = pytest.StashKey[set[tuple[str, Path]]]()
+"""(subject, file) of costly findings about large models that took too long."""
+
+NOT_EXAMINED = "not examined: budget"
+"""The reason of a claim that did not start since the budget was used up."""
 
 SETTLED = pytest.StashKey["Settled"]()
 """The outcome of a test."""
@@ -118,7 +127,9 @@ class Assay:
         __tracebackhide__ = True
         name = name_of(self.node, claim)
         if self.request.dry_run:
-            self._plan(claim, name, subject)
+            if not isinstance(subject, Absent):
+                entry = Entry.of(claim, name, subject, self.session.profile)
+                self.node.user_properties.append((LISTED, entry.as_text()))
             return
         result = self._recorded(name, subject)
         if result is None:
@@ -138,45 +149,30 @@ class Assay:
     ) -> Result:
         if isinstance(subject, Absent):
             return subject.result(claim)
-        session = self.planner.session(
-            claim, name_of(self.node, claim), subject, self.session, self._others()
-        )
-        details = {LEFT_OUT: True}
-        if isinstance(session, str):
-            return claim.result(subject, Verdict.INCONCLUSIVE, reason=session, details=details)
-        result = run(session)
-        self.planner.finished(result.seconds)
-        if self.request.budget is not None and TOO_SLOW in result.reason:
-            return replace(result, details=result.details | details)
+        budget = self.config.stash[BUDGETED]
+        if budget.is_used_up:
+            return self._not_begun(claim, subject, NOT_EXAMINED, BUDGET)
+        profile = self.session.profile
+        subject.reach = profile.reach  # decides whether the model is a large one
+        limited = claim.costly and findings.limit(profile, subject) < profile.brake
+        stopped = self.config.stash.setdefault(STOPPED, set())
+        here = subject.name, self.node.path
+        if limited and here in stopped:
+            why = f"not examined: a finding that shares its costly work was {TOO_SLOW}"
+            return self._not_begun(claim, subject, why, LIMIT)
+        result = run(budget.limited(self.session))
+        if TOO_SLOW not in result.reason:
+            return result
+        if budget.is_used_up:
+            return replace(result, details=result.details | {LEFT_OUT: BUDGET})
+        if limited:
+            stopped.add(here)
         return result
 
-    def _plan(self, claim: Claim, name: str, subject: Subject | Absent) -> None:
-        """Put on the report what the claim would cost."""
-        if isinstance(subject, Absent):
-            return
-        planned = self.planner.plan(claim, name, subject, self.session.profile)
-        text = message(self.planner, planned, subject)
-        self.node.user_properties.append((PLANNED, text))
-
-    @property
-    def planner(self) -> Planner:
-        """The planner of this process."""
-        return self.config.stash[PLANNER]
-
-    def _others(self) -> list[tuple[Claim, str]]:
-        """The claims of this process that run on the subject of this one, with their names.
-
-        A worker has its share of them, on average.
-        """
-        subject = self.node.callspec.params.get("subject")
-        named = [
-            (claim, name_of(item, claim))
-            for item in self.node.session.items
-            if (claim := claim_of(item)) is not None
-            and item.callspec.params.get("subject") == subject
-        ]
-        workers = getattr(self.config, "workerinput", {}).get("workercount", 1)
-        return named[::workers]
+    def _not_begun(self, claim: Claim, subject: Subject, why: str, what: str) -> Result:
+        """The result of a claim that does not start, for lack of ``what``."""
+        details = {LEFT_OUT: what}
+        return claim.result(subject, Verdict.INCONCLUSIVE, reason=why, details=details)
 
     def _with_command(self, result: Result) -> Result:
         # Hypothesis does not print the blob of a replayed example again.

@@ -1,15 +1,22 @@
-"""Schedules test files that share costly work next to each other, and early.
+"""Groups of tests that one worker process of pytest-xdist runs.
 
-pytest's setting `together` has a line for each group of files, the most costly first.  One worker
-process runs a group, as claims share results only within a process.  Groups come before
-other findings: the other workers would wait for a group that comes last.
+Claims of a file share costly work, and every worker loads the models of its tests.  So a group
+is a model's claims in one file; where models are many, it is all claims of a model, which one
+worker then loads alone.
+
+Files may share costly work, too: pytest's setting `together` has a line for each group of files,
+the most costly first.  Groups come before other findings: the other workers would wait for a
+group that comes last.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import PurePath
 
 import pytest
+
+from assay.harness.plugin import toy
 
 SETTING = "together"
 
@@ -30,3 +37,17 @@ def turn(nodeid: str, groups: Sequence[str]) -> int:
     file = nodeid.partition("::")[0]
     mine = (number for number, group in enumerate(groups) if file in group.split())
     return next(mine, len(groups))
+
+
+def group_of(nodeid: str, subjects: Sequence[str], groups: Sequence[str], by_model: bool) -> str:
+    """The group of a test: its files, and the number of its model among ``subjects``.
+
+    With ``by_model`` the number alone, unless the test has no model.
+    """
+    subject = toy.subject_of(nodeid, subjects)
+    number = str(subjects.index(subject)) if subject else ""
+    if number and by_model:
+        return number
+    index = turn(nodeid, groups)
+    file = groups[index].split()[0] if index < len(groups) else nodeid.partition("::")[0]
+    return "-".join(filter(None, [PurePath(file).stem, number]))

@@ -1,13 +1,15 @@
-"""Details of single results on the page: counterexamples and pictures of margins."""
+"""What the page shows of results beside its tables: counterexamples and pictures."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from markupsafe import Markup
 
 from assay.harness.report import texts, words
+from assay.harness.results.arrays import Plot
 from assay.harness.results.records import RunRecord
 from assay.harness.results.verdicts import Kind, Result, Verdict
 
@@ -23,6 +25,10 @@ MOST_INPUTS = 20
 MOST_INPUT = 3000
 MOST_TEXT = 400
 MOST_COMMAND = 20_000
+MOST_ROWS = 40
+
+MOST_BYTES = 1_500_000
+"""Of all pictures of findings together; pictures beyond it are left out."""
 
 
 def short(text: str) -> str:
@@ -65,7 +71,7 @@ def _times(observed: float | None, allowed: float | None) -> str:
 
 
 def margins(run: RunRecord, groups: dict[str, list[Result]], room: int) -> list[dict[str, Any]]:
-    """A picture per subject, in both layouts; ``room`` is the number of rows in total."""
+    """A picture of margins per subject; ``room`` is the number of rows in total."""
     # Matplotlib takes a second to load: only pages should wait for it.
     from assay.harness.report import pictures
 
@@ -76,20 +82,64 @@ def margins(run: RunRecord, groups: dict[str, list[Result]], room: int) -> list[
         chosen = pictures.tightest(drawable, most)
         if not chosen:
             continue
-        dtype = str(run.dtype_of(name) or "")
+        dtype = str(run.dtype_of(name) or "").removeprefix("torch.")
         drawings.append(
             {
                 "subject": texts.visible(name),
                 "label": _spoken(chosen),
-                "drawings": [
-                    Markup(pictures.margins(chosen, dtype, layout, f"p{index}{layout.name}"))
-                    for layout in (pictures.WIDE, pictures.NARROW)
-                ],
+                "svg": Markup(pictures.margins(chosen, dtype, f"m{index}")),
+                "dtype": dtype if dtype in pictures.STEPS else "",
                 "left_out": len(drawable) - len(chosen),
                 "unfit": sum(_applied_law(row) for row in rows) - len(drawable),
             }
         )
     return drawings
+
+
+def figures(groups: Mapping[str, Sequence[Result]], most: int = MOST_BYTES) -> dict[str, Any]:
+    """The pictures of findings in ``groups``: figures by subject, while there is room.
+
+    ``left_out`` says how many had none, ``bytes`` how large the others are together.  The rows
+    of all groups are numbered in their order: a figure has the ``anchor`` of its row.
+    """
+    shown: dict[str, Any] = {"subjects": [], "left_out": 0, "bytes": 0}
+    rows = ((subject, row) for subject, rows in groups.items() for row in rows)
+    drawn: dict[str, list[dict[str, Any]]] = {}
+    for number, (subject, row) in enumerate(rows):
+        for index, plot in enumerate(row.plots):
+            figure = None if shown["left_out"] else _figure(row, plot, f"f{number}p{index}")
+            amount = len(str(figure["svg"] or figure["rows"]).encode()) if figure else 0
+            if figure is None or shown["bytes"] + amount > most:
+                shown["left_out"] += 1
+                continue
+            shown["bytes"] += amount
+            drawn.setdefault(texts.visible(subject), []).append(figure | {"anchor": f"c{number}"})
+    return shown | {"subjects": list(drawn.items())}
+
+
+def _figure(row: Result, plot: Plot, salt: str) -> dict[str, Any]:
+    """A picture, or a table of text, with the result that it belongs to."""
+    title = short(plot.title) or "untitled"
+    figure: dict[str, Any] = {"title": title, "label": "", "svg": "", "notes": [], "rows": []}
+    if plot.kind == "table":
+        lines = [plot.columns, *plot.rows[:MOST_ROWS]]
+        figure["rows"] = [[short(str(cell)) for cell in line] for line in lines if line]
+    else:
+        # Matplotlib takes a second to load: only pages with pictures should wait.
+        from assay.harness.report import pictures
+
+        drawing = pictures.draw(plot, salt)
+        spoken = " ".join([f"{title}.", *drawing.words])
+        figure["label"] = texts.visible(texts.clipped(spoken, 2000))
+        figure["svg"] = Markup(drawing.svg)
+        figure["notes"] = [short(note) for note in drawing.notes]
+    return figure | {
+        "id": texts.visible(row.id),
+        "name": short(row.name),
+        "verdict": str(row.verdict),
+        "class": CLASSES[row.verdict],
+        "symbol": words.SYMBOLS[row.verdict],
+    }
 
 
 def _applied_law(row: Result) -> bool:

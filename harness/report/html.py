@@ -5,12 +5,12 @@ This module computes its contents; the template only lays them out.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 from assay.harness.checking import significance
-from assay.harness.report import exhibits, gallery, page_rows, templates, texts, words
-from assay.harness.report.gallery import Gallery
+from assay.harness.report import exhibits, page_rows, templates, texts, words
 from assay.harness.report.intervals import real
 from assay.harness.report.words import Judgements
 from assay.harness.results import bibliography
@@ -18,7 +18,7 @@ from assay.harness.results.records import RunRecord, SubjectRecord
 from assay.harness.results.verdicts import Kind, Result, Verdict
 
 MOST_BYTES = 2_000_000
-"""A larger page, without the findings' pictures (see `gallery.MOST_BYTES`), is laid out again
+"""A larger page, without the findings' pictures (see `exhibits.MOST_BYTES`), is laid out again
 with fewer rows and pictures."""
 
 LEAST_SHARE = 0.05
@@ -28,6 +28,12 @@ MOST_ROWS = 1500
 MOST_DRAWN = 480
 MOST_COUNTEREXAMPLES = 60
 
+MOST_DETAILED = 20
+"""A page of more models leaves out the margins, missing capabilities and digests of each."""
+
+ORDER = (Verdict.REFUTED, Verdict.INCONCLUSIVE, Verdict.UPHELD, Verdict.NOT_APPLICABLE)
+"""The verdicts from the worst to the least telling."""
+
 
 def render(
     run: RunRecord,
@@ -36,11 +42,11 @@ def render(
 ) -> str:
     """The page as text; everything that comes from the run is escaped."""
     share = 1.0
-    pictures = gallery.gallery(words.by_subject(run, results))
+    figures = exhibits.figures(words.by_subject(run, results))
     while True:
-        values = page_values(run, results, judgements or {}, share, pictures)
+        values = page_values(run, results, judgements or {}, share, figures)
         page = templates.render("page", scripts=["page.js"], page=values)
-        if share < LEAST_SHARE or len(page.encode()) <= MOST_BYTES + pictures.bytes:
+        if share < LEAST_SHARE or len(page.encode()) <= MOST_BYTES + figures["bytes"]:
             return page
         share /= 2
 
@@ -49,15 +55,16 @@ def page_values(
     run: RunRecord,
     results: Sequence[Result],
     judgements: Judgements,
-    share: float = 1.0,
-    pictures: Gallery | None = None,
+    share: float,
+    figures: dict[str, Any],
 ) -> dict[str, Any]:
     """The template's values, as text, numbers and lists of them.
 
     Rows, pictures of margins and counterexamples get ``share`` of their usual room;
-    ``pictures`` are the findings' pictures.
+    ``figures`` are the findings' pictures (`exhibits.figures`).
     """
     groups = words.by_subject(run, results)
+    detailed = groups if len(groups) <= MOST_DETAILED else {}
     ordered = [row for subject_rows in groups.values() for row in subject_rows]
     indices = sorted(_worst_first(ordered)[: int(share * MOST_ROWS)])
     adjusted = significance.adjusted(ordered)
@@ -82,17 +89,25 @@ def page_values(
             for verdict, count in words.tally(ordered).items()
         ],
         "subjects": [
-            _subject(name, run, subject_rows, rows) for name, subject_rows in groups.items()
+            {
+                "name": texts.visible(name),
+                "shape": _shape(run, name),
+                "tiles": [row for row in rows if row["subject"] == texts.visible(name)],
+            }
+            for name in groups
         ],
+        "matrix": _matrix(run, groups, {id(ordered[i]): f"c{i}" for i in indices}),
+        "undetailed": not detailed,
         "tables": _tables(rows),
         "rows": len(rows),
         "rows_left_out": len(ordered) - len(rows),
         "counterexamples": [exhibits.counterexample(row) for row in chosen],
         "counterexamples_left_out": len(broken) - len(chosen),
-        "pictures": exhibits.margins(run, groups, int(share * MOST_DRAWN)),
-        "gallery": _linked(pictures, ordered, rows),
-        "absent": _all_absent(groups),
-        "environment": _environment(run),
+        "pictures": exhibits.margins(run, detailed, int(share * MOST_DRAWN)),
+        "figures": figures,
+        "anchors": {row["anchor"] for row in rows},
+        "absent": _all_absent(detailed),
+        "environment": _environment(run, len(groups) <= MOST_DETAILED),
         "works": [
             {
                 name: texts.visible(getattr(work, name))
@@ -114,27 +129,11 @@ def _tables(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [table for table in tables if table["rows"]]
 
 
-def _linked(
-    pictures: Gallery | None, ordered: list[Result], rows: list[dict[str, Any]]
-) -> dict[str, Any] | None:
-    """``pictures`` with a link from each picture to its row, where that is on the page."""
-    if pictures is None or not pictures.subjects:
-        return None
-    present = {row["anchor"] for row in rows}
-    anchors = {id(row): f"c{i}" for i, row in enumerate(ordered) if f"c{i}" in present}
-    subjects = [
-        (name, [figure | {"anchor": anchors.get(figure["of"], "")} for figure in figures])
-        for name, figures in pictures.subjects
-    ]
-    return {"subjects": subjects, "left_out": pictures.left_out}
-
-
 def _worst_first(results: list[Result]) -> list[int]:
     """Indices of ``results``: refuted ones first, those that do not apply last."""
-    order = [Verdict.REFUTED, Verdict.INCONCLUSIVE, Verdict.UPHELD, Verdict.NOT_APPLICABLE]
 
     def badness(i: int) -> tuple[int, float]:
-        return order.index(results[i].verdict), real(results[i].margin) or 0.0
+        return ORDER.index(results[i].verdict), real(results[i].margin) or 0.0
 
     return sorted(range(len(results)), key=badness)
 
@@ -152,18 +151,49 @@ def _facts(run: RunRecord, results: list[Result]) -> list[tuple[str, str]]:
     return [(name, texts.visible(str(value), "\u202f")) for name, value in facts.items() if value]
 
 
-def _subject(
-    name: str,
-    run: RunRecord,
-    results: list[Result],
-    rows: list[dict[str, Any]],
-) -> dict[str, Any]:
-    facts = run.subjects.get(name) or SubjectRecord()
+def _shape(run: RunRecord, name: str) -> str:
+    return texts.visible(words.shape(run.subjects.get(name) or SubjectRecord()))
+
+
+def _matrix(
+    run: RunRecord, groups: dict[str, list[Result]], anchors: dict[int, str]
+) -> dict[str, Any] | None:
+    """The verdicts of several models: a row for each, a column for each claim's number.
+
+    Of a claim's variants the worst verdict counts.  ``anchors`` are those of the results in the
+    tables, by `id`.
+    """
+    if len(groups) < 2:
+        return None
+    claims = {row.id: row for rows in groups.values() for row in rows}
+    columns = sorted(claims.values(), key=words.catalogue_order)
+    counts: Counter[tuple[Verdict, str]] = Counter()
+    lines = []
+    for name, rows in groups.items():
+        worst: dict[str, Result] = {}
+        for row in sorted(rows, key=lambda each: ORDER.index(each.verdict)):
+            worst.setdefault(row.id, row)
+        counts.update((row.verdict, row.id) for row in worst.values())
+        cells = [_cell(worst.get(claim.id), anchors) for claim in columns]
+        lines.append({"name": texts.visible(name), "shape": _shape(run, name), "cells": cells})
     return {
-        "name": texts.visible(name),
-        "shape": texts.visible(words.shape(facts)),
-        "headline": texts.visible(words.headline(results)),
-        "tiles": [row for row in rows if row["subject"] == texts.visible(name)],
+        "claims": [
+            {"id": texts.visible(each.id), "name": exhibits.short(each.name.partition(" [")[0])}
+            for each in columns
+        ],
+        "counts": [(str(v), [counts[v, claim.id] or "" for claim in columns]) for v in Verdict],
+        "rows": lines,
+    }
+
+
+def _cell(row: Result | None, anchors: dict[int, str]) -> dict[str, str] | None:
+    if row is None:
+        return None
+    shape = "" if row.kind is Kind.LAW else " found"
+    return {
+        "class": exhibits.CLASSES[row.verdict] + shape,
+        "symbol": words.SYMBOLS[row.verdict],
+        "anchor": anchors.get(id(row), ""),
     }
 
 
@@ -182,7 +212,8 @@ def _all_absent(groups: dict[str, list[Result]]) -> list[dict[str, Any]]:
     return subjects
 
 
-def _environment(run: RunRecord) -> dict[str, Any]:
+def _environment(run: RunRecord, detailed: bool) -> dict[str, Any]:
+    """The run's settings and versions; ``detailed``, those of its models as well."""
     entries: dict[str, object] = {
         "Run": run.id,
         "Started": texts.moment(run.started) or None,
@@ -215,6 +246,6 @@ def _environment(run: RunRecord) -> dict[str, Any]:
                     for what, why in facts.missing.items()
                 ],
             }
-            for name, facts in run.subjects.items()
+            for name, facts in (run.subjects.items() if detailed else ())
         ],
     }

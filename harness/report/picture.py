@@ -1,7 +1,6 @@
 """The terminal pictures in the README, from real runs.
 
-Arguments after the SVG's path go to pytest, or begin with a command of `assay`:
-``python -m assay.harness.report.picture docs/invert.svg invert "The sky is blue."``.
+``python -m assay.harness.report.picture docs/invert.svg assay invert "The sky is blue."``.
 """
 
 from __future__ import annotations
@@ -20,11 +19,16 @@ from rich.text import Text
 COLUMNS = 112
 """Width of the terminal in the picture."""
 
-TERMINAL = (f"COLUMNS={COLUMNS}", "TERM=xterm-256color", "COLORTERM=truecolor")
+SETTINGS = (f"COLUMNS={COLUMNS}", "TERM=xterm-256color", "COLORTERM=truecolor")
+PYTEST = "PYTEST_ADDOPTS=--no-header"
+"""Pytest's header names folders of this machine."""
 
 
-def record(command: list[str]) -> str:
-    """Run ``command`` in a terminal of its own; returns its output, with control sequences."""
+def main(path: str, *command: str) -> None:
+    """Run ``command`` in a terminal of its own; draw it and what it wrote to the SVG ``path``.
+
+    Lines that were overwritten or removed (the live one) are not shown.
+    """
     written = bytearray()
 
     def read(descriptor: int) -> bytes:
@@ -32,37 +36,17 @@ def record(command: list[str]) -> str:
         written.extend(piece)
         return piece
 
-    pty.spawn(["env", *TERMINAL, *command], read)
-    return written.decode(errors="replace")
-
-
-def draw(command: str, written: str) -> str:
-    """An SVG of a terminal in which ``command`` was typed and wrote ``written``.
-
-    Lines that were overwritten or removed (the live one) are not shown.
-    """
-    written = re.sub(r"[^\n]*\n[^\n]*\x1b\[1A\x1b\[2K", "", written.replace("\r\n", "\n"))
+    pty.spawn(["env", *SETTINGS, PYTEST, *command], read)
+    shown = written.decode(errors="replace").replace("\r\n", "\n")
+    shown = re.sub(r"[^\n]*\n[^\n]*\x1b\[1A\x1b\[2K", "", shown)
     console = Console(
         emoji=False, record=True, width=COLUMNS, file=io.StringIO(), force_terminal=True
     )
-    console.print(Text.assemble(("$ ", "dim"), command))
-    console.print(Text.from_ansi(written))
+    console.print(Text.assemble(("$ ", "dim"), shlex.join(command)))
+    console.print(Text.from_ansi(shown))
     svg = console.export_svg(title="", unique_id="terminal")
     # Fonts would be fetched from elsewhere; a reader's own monospace one serves as well.
-    return re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL)
-
-
-def main(path: str, *options: str) -> None:
-    """Run pytest, or a command of `assay`, with ``options`` and draw its output to ``path``.
-
-    Pytest's header is left out: it names folders of this machine.
-    """
-    if options[:1] == ("invert",):
-        command, module = ["assay"], ["assay.harness.cli.main"]
-    else:
-        command, module = ["pytest"], ["pytest", "--no-header"]
-    written = record([sys.executable, "-m", *module, *options])
-    svg = draw(shlex.join([*command, *options]), written)
+    svg = re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL)
     Path(path).write_text(svg, encoding="utf-8", newline="\n")
 
 

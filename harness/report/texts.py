@@ -51,11 +51,6 @@ def counted(amount: int, noun: str) -> str:
     return f"{amount} {noun}" if amount == 1 else f"{amount} {noun}s"
 
 
-def spaced(amount: int) -> str:
-    """``115 199``, with narrow spaces."""
-    return f"{amount:,}".replace(",", "\u202f")
-
-
 def number(value: float | None) -> str:
     """A short number: ``0.71``, ``2.1e-6``, ``NaN``, ``–`` where there is none."""
     if value is None:

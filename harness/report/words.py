@@ -236,8 +236,3 @@ def counterexample(result: Result) -> Counterexample:
     observed = result.observed if example.observed is None else example.observed
     allowed = result.bound if example.allowed is None else example.allowed
     return replace(example, observed=observed, allowed=allowed)
-
-
-def other_entries(example: Counterexample) -> list[tuple[str, str]]:
-    """Entries of a counterexample beside its fields, for the atlas: there are none."""
-    return []

@@ -45,17 +45,9 @@ REFUSALS = (
 """Errors that the library raises for inputs that a model does not take."""
 
 
-def text_of(error: BaseException) -> str:
-    """The text of ``error``; empty where even that raises, as a model's own exception may."""
-    try:
-        return str(error)
-    except Exception:
-        return ""
-
-
 def first_line(error: BaseException) -> str:
     """The first line of the text of ``error``, or its type where there is none."""
-    return (text_of(error).strip().splitlines() or [type(error).__name__])[0]
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 @contextmanager
@@ -64,14 +56,14 @@ def refusals(what: str, phrase: str = "not supported") -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        if phrase in text_of(error):
+        if phrase in str(error):
             raise Missing(f"{what}: {first_line(error)}") from error
         raise
 
 
 def mixes_dtypes(error: BaseException) -> bool:
     """Whether torch says that the arguments of an operation differ in dtype."""
-    return _MIXED.search(text_of(error)) is not None
+    return _MIXED.search(str(error)) is not None
 
 
 def printable(text: str) -> str:
@@ -92,6 +84,6 @@ def listed(names: list[str], most: int = 3) -> str:
 
 def brief(error: BaseException, most: int = 200) -> str:
     """Someone else's exception in at most ``most`` printable characters of one line."""
-    text = printable(text_of(error)) or "no message"
+    text = printable(str(error)) or "no message"
     text = text if len(text) <= most else text[: most - 1] + "…"
     return f"{type(error).__name__}: {text}"

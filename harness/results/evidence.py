@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -19,7 +19,7 @@ from assay.harness.results import merging
 from assay.harness.results.encoding import decode, encode
 from assay.harness.results.evidence_file import EvidenceFile, clear, damaged
 from assay.harness.results.records import RunRecord
-from assay.harness.results.verdicts import Claim, Result
+from assay.harness.results.verdicts import BUDGET, LEFT_OUT, Result
 
 T = TypeVar("T")
 
@@ -127,43 +127,22 @@ class Evidence(EvidenceFile):
         rows = self._rows("SELECT digest, result FROM claims WHERE run = ? ORDER BY rowid", run_id)
         return [(digest, self._decoded(text, Result)) for digest, text in rows]
 
-    def every(self) -> Iterator[dict[str, Any]]:
-        """The record of each claim of every run, without its draws and pictures.
-
-        Keys: those of `Claim`, and ``run``, ``claim`` (its number), ``digest``, ``dtype``,
-        ``device``, ``recorded``; keys whose value is unknown are left out, but for numbers.  In
-        the order in which they were first recorded.
-        """
-        runs = {run.id: run for run in self.runs()}
-        rows = self._rows(
-            "SELECT runs.id, digest, recorded, json_remove(result, '$.sample', '$.plots') "
-            "FROM claims JOIN runs ON runs.id = claims.run ORDER BY claims.rowid"
-        )
-        for id, digest, recorded, text in rows:
-            claim, run = self._decoded(text, Claim), runs[id]
-            row = msgspec.to_builtins(claim)
-            for name in ("interval", "counterexample"):
-                if row[name] is None:
-                    del row[name]
-            yield row | {
-                **{"run": id, "claim": claim.id, "digest": digest, "recorded": recorded},
-                **{"dtype": run.dtype_of(claim.subject), "device": run.device},
-            }
-
     def check(self) -> None:
         """Raise BadInput where runs or results are not as Assay writes them."""
-        for _ in self.every():
-            pass
+        for run in self.runs():
+            self.results(run.id)
 
     def unfinished(self, key: str) -> str | None:
-        """The latest run with this `resume_key` that has no finish, if there is one.
+        """The latest run with this `resume_key` that can be resumed, if there is one: it has no
+        finish, or its budget left claims out.
 
         A run that is still going in another process looks the same in the file.
         """
         rows = self._rows(
-            "SELECT id FROM runs WHERE key = ? AND json_extract(run, '$.finished') IS NULL "
-            "ORDER BY json_extract(run, '$.started'), rowid",
-            key,
+            "SELECT id FROM runs WHERE key = ? AND (json_extract(run, '$.finished') IS NULL OR "
+            "EXISTS (SELECT 1 FROM claims WHERE claims.run = runs.id AND "
+            "json_extract(result, ?) = ?)) ORDER BY json_extract(run, '$.started'), rowid",
+            *(key, f'$.details."{LEFT_OUT}"', BUDGET),
         )
         ids = [id for (id,) in rows]
         return ids[-1] if ids else None

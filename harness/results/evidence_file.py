@@ -74,9 +74,12 @@ _OF_DAMAGE = ("unsupported file format", "Could not decode to UTF-8", "malformed
 
 
 def default_path() -> Path:
-    """``assay/evidence.sqlite`` in the user's cache folder; BadInput where there is no home."""
+    """``assay/evidence-VERSION.sqlite`` in the user's cache folder; BadInput without a home.
+
+    With the version in its name, a file of an earlier Assay is left as it is.
+    """
     try:
-        return cache_folder() / "evidence.sqlite"
+        return cache_folder() / f"evidence-{VERSION}.sqlite"
     except RuntimeError as error:
         raise BadInput("evidence: there is no home folder; give --evidence=PATH") from error
 

@@ -2,100 +2,38 @@
 
 from __future__ import annotations
 
-import errno
-import glob
-import hashlib
 import os
-import platform
-import secrets
 import sys
 from collections.abc import Mapping
 from itertools import combinations
 from pathlib import Path
 from typing import TextIO
 
-import psutil
-
 from assay.harness.results.errors import BadInput
-
-NAME = 40
-"""Characters of a file's name at the start of its draft's name: names have a maximum length."""
-
-OPENINGS = {
-    "--json": (b"{", "JSON"),
-    "--report": (b"<", "HTML"),
-    "--html": (b"<", "HTML"),
-    "--out": (b"<", "HTML"),
-    "--summary": (b"", "text"),
-}
-"""How what an option writes begins, and its format: other files are not replaced."""
 
 
 def keep_apart(
     outputs: Mapping[str, Path | None], inputs: Mapping[str, Path | None] | None = None
 ) -> None:
-    """Raise `BadInput` where an output would replace another, an input, or a file of another kind.
+    """Raise `BadInput` where an output would replace another or an input, or lie in an input.
 
-    Both are paths by the user's name for them (``--json``), or None.  Links are followed.  An
-    input that is a folder stands for every file in it.  Devices may be written twice.
+    Both are paths by the user's name for them (``--json``), or None.  Links are followed.
+    Devices and pipes may be written twice.
     """
-    for name, path in outputs.items():
-        if path is not None and (why := _unwritable(path)):
-            raise BadInput(f"{name} {path}: {why}; give a file's path")
-    written = {name: path for name, path in outputs.items() if path and _is_file_to_be(path)}
+    written = {name: path for name, path in outputs.items() if path is not None}
     for (name, path), (other, other_path) in combinations(written.items(), 2):
-        if is_same(path, other_path):
+        a_file = os.path.isfile(path) or not os.path.exists(path)
+        if a_file and is_same(path, other_path):
             raise BadInput(f"{name} {path}: is the file of {other} too; give each its own")
     for name, path in written.items():
         for other, read in (inputs or {}).items():
-            if read is not None and (is_same(path, read) or _is_file_in(path, read)):
-                raise BadInput(f"{name} {path}: is read as {other}; give another path")
-    for name, path in outputs.items():
-        if path is not None and name in OPENINGS and not _is_replaceable(path, name):
-            raise BadInput(
-                f"{name} {path}: exists and holds no {OPENINGS[name][1]}, so it is not replaced; "
-                "give another path, or remove it"
-            )
-
-
-def keep_out(outputs: Mapping[str, Path | None], folders: Mapping[str, Path]) -> None:
-    """Raise `BadInput` where an output would be put into one of ``folders``, new or not.
-
-    Both are paths by the user's name for them, as for `keep_apart`.  Links are followed.
-    """
-    for name, path in outputs.items():
-        for other, folder in folders.items():
-            if path is not None and folder.is_dir() and _is_of(path, folder):
+            if read is None or not os.path.exists(read):
+                continue
+            if is_same(path, read) or is_in(path, read):
                 raise BadInput(
-                    f"{name} {path}: lies in the folder of {other}, where nothing is written; "
-                    "give another path"
+                    f"{name} {path}: {other} is read from there, where nothing is written; give "
+                    "another path"
                 )
-
-
-def _unwritable(path: Path) -> str:
-    """Why the path cannot be written; a shell's own pipe (``>(…)``) has a reader."""
-    own = os.path.realpath(path).startswith(("/dev/", "/proc/"))
-    if path.is_fifo() and not own:
-        return "is a pipe, which may be read by nobody"
-    try:
-        path.stat()
-    except OSError as error:
-        if error.errno == errno.ELOOP:
-            return "is a link to itself"
-    return ""
-
-
-def _is_replaceable(path: Path, name: str) -> bool:
-    """Whether no file is there, or one of the format that the option ``name`` writes."""
-    if not path.is_file():
-        return True
-    first, _ = OPENINGS[name]
-    try:
-        with path.open("rb") as file:
-            start = file.read(64).lstrip()
-    except OSError:
-        return True  # writing says what is the matter
-    return not start or (start.startswith(first) and b"\0" not in start)
 
 
 def is_same(one: Path, other: Path) -> bool:
@@ -104,27 +42,6 @@ def is_same(one: Path, other: Path) -> bool:
         return True
     try:
         return one.samefile(other)
-    except OSError:
-        return False
-
-
-def _is_file_to_be(path: Path) -> bool:
-    return os.path.isfile(path) or not os.path.exists(path)
-
-
-def _is_file_in(path: Path, folder: Path) -> bool:
-    """Whether ``path`` is an existing file in a folder."""
-    return os.path.isfile(path) and os.path.isdir(folder) and is_in(path, folder)
-
-
-def _is_of(path: Path, folder: Path) -> bool:
-    """Whether a path is ``folder``, lies in it, or is another name of a file in it."""
-    if is_in(path, folder):
-        return True
-    try:
-        if not path.is_file() or path.stat().st_nlink == 1:
-            return False
-        return any(each.is_file() and each.samefile(path) for each in folder.rglob("*"))
     except OSError:
         return False
 
@@ -151,9 +68,9 @@ def replace_file(path: str | Path, text: str) -> None:
             return
         target = Path(os.path.realpath(target))
         target.parent.mkdir(parents=True, exist_ok=True)
-        draft = _draft_of(target)
+        draft = target.with_name(f".{target.name[:40]}.{os.getpid()}.tmp")
         try:
-            with draft.open("xb") as file:
+            with draft.open("wb") as file:
                 file.write(text.encode())
                 file.flush()
                 os.fsync(file.fileno())
@@ -174,14 +91,3 @@ def _stream_to(target: Path) -> TextIO | None:
         except (AttributeError, OSError, ValueError):
             continue  # closed, replaced by an object without a descriptor, or no such file
     return None
-
-
-def _draft_of(target: Path) -> Path:
-    """A new file's path next to ``target``; removes drafts whose writers were killed."""
-    host = hashlib.sha256(platform.node().encode()).hexdigest()[:8]  # folders may be shared
-    mine = f".{target.name[:NAME]}.{host}-"
-    for draft in target.parent.glob(f"{glob.escape(mine)}*.tmp"):
-        writer = draft.name.removeprefix(mine).partition("-")[0]
-        if writer.isdecimal() and not psutil.pid_exists(int(writer)):
-            draft.unlink(missing_ok=True)
-    return target.with_name(f"{mine}{os.getpid()}-{secrets.token_hex(4)}.tmp")

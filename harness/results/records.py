@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Self
+from typing import Annotated
 
-import msgspec
 from msgspec import Meta, field
 
 from assay.harness.results.json_schema import Count, FrozenRecord, Name, Record, says
@@ -138,9 +136,6 @@ class RunRecord(Record):
     per_subject: Annotated[
         Count | None, says("How many claims were asked for on each model; null: not by pytest.")
     ] = None
-    refused: Annotated[
-        dict[str, str], says("Models of a sweep that could not be built: the reason by name.")
-    ] = field(default_factory=dict)
     untested: Annotated[
         str,
         says(
@@ -173,8 +168,3 @@ class Counterexample(Record):
         """The drawn inputs, then the numbers and where they were observed."""
         drawn = [f"{label}: {value}" for label, value in self.inputs.items()]
         return [*drawn, f"observed {self.observed}, allowed {self.allowed}, at {self.where}"]
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> Self:
-        """The counterexample of a JSON object."""
-        return msgspec.convert(content, cls)

@@ -43,8 +43,11 @@ SEES_ONE = "sees one"
 """Key of the details of a law that counts: one error, how many were injected and seen."""
 
 LEFT_OUT = "left out for the budget"
-"""The key in a result's details that says that the claim had no time: within the run's budget, or
-within the profile's limit for findings about large models.
+"""The key in a result's details that says what left the claim no time: `BUDGET` or `LIMIT`."""
+
+BUDGET, LIMIT = "budget", "limit"
+"""The run's budget, which `--resume` gives again, and the profile's limit for findings about large
+models.
 """
 
 HIDDEN = "rounding hides smaller leaks"
@@ -190,6 +193,11 @@ class Result(Claim, frozen=True):
     def left_out(self) -> bool:
         """Whether the claim had no time, or not enough (`LEFT_OUT`)."""
         return self.verdict is Verdict.INCONCLUSIVE and bool(self.details.get(LEFT_OUT))
+
+    @property
+    def awaits_resuming(self) -> bool:
+        """Whether the run's budget was used up before the claim was examined."""
+        return self.left_out and self.details[LEFT_OUT] == BUDGET
 
     @property
     def ended_in_error(self) -> bool:

@@ -118,25 +118,6 @@ def _damage(folder: Path, versions: dict[str, str]) -> str:
     return ", ".join(f"{name} is {present[name]}, was {versions[name]}" for name in wrong)
 
 
-def obtain(folder: Path, package: str, version: str) -> Environment:
-    """An environment with this version and nothing else: one of those in ``folder``, or a new one.
-
-    Raises like `prepare`.
-    """
-    for mark in sorted(folder.glob(f"*/{MARK}")):
-        existing = _read(mark) or {}
-        requirements = (existing.get("asked") or {}).get("requirements") or []
-        if (
-            len(requirements) == 1
-            and requirements[0].startswith(f"{package}==")
-            and existing["asked"] == _recipe(requirements)
-            and existing["versions"].get(package) == version
-            and not _damage(mark.parent, existing["versions"])
-        ):
-            return Environment(_python(mark.parent), existing["versions"])
-    return prepare(folder / f"{package}-{version}", [f"{package}=={version}"])
-
-
 def default_folder() -> Path:
     """The default folder of environments: next to the user's evidence."""
     return default_path().parent / "environments"

@@ -30,8 +30,8 @@ PACKAGES = (PACKAGE, "torch")
 class Resumable:
     """Claims on ``models`` with ``settings``, to be run into the file ``evidence`` once.
 
-    ``pytest_arguments`` are further arguments; its output goes to ``show``, or nowhere for None.
-    ``start`` runs the process.
+    ``pytest_arguments`` are further arguments; its output goes to ``show``, or nowhere for None:
+    then it has so many ``threads``.  ``start`` runs the process.
     """
 
     evidence: Path
@@ -40,6 +40,7 @@ class Resumable:
     pytest_arguments: Sequence[str] = ()
     show: IO[str] | None = None
     start: Start = runner.process
+    threads: int = 1
 
     def run(self, environment: Environment, again: bool = False) -> Outcome:
         """Run the missing claims in an environment, or all of them ``again``.
@@ -75,7 +76,7 @@ class Resumable:
             settings=self.settings,
             evidence=self.evidence,
             pytest_arguments=["--absent-ok", "--resume", *self.pytest_arguments],
-            variables={} if self.show else {"OMP_NUM_THREADS": "1"},
+            variables={} if self.show else {"OMP_NUM_THREADS": str(self.threads)},
             show=self.show,
         )
 

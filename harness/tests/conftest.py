@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 from torch.utils._python_dispatch import _disable_current_modes
 
-from assay.harness.models import allocation
+from assay.harness.models import accelerators, allocation
 from assay.harness.plugin.request import RunRequest
-from assay.harness.tests.support import browsers, older, sessions
+from assay.harness.tests.support import browsers, sessions
 from assay.harness.tests.support.browsers import Browser
 from assay.harness.tests.support.ci import pytest_sessionfinish, pytest_terminal_summary  # noqa: F401
-from assay.harness.tests.support.clones import clone  # noqa: F401
 from assay.harness.tests.support.sessions import Project
 
 
@@ -30,7 +29,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """What is emulated here (`harness.models.emulation`) is emulated in the runs that tests begin.
 
-    And the mark of tests that have an environment of their own, `tox -e sweep`.
+    And the marks of tests that need a GPU, or an environment of their own such as `tox -e sweep`.
     """
     emulated = RunRequest.of(config).emulated.items()
     sessions.EMULATED[:] = [f"--{name}={value}" for name, value in emulated if value is not None]
@@ -39,15 +38,14 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "ray: needs Ray, which only `tox -e sweep` installs")
     only = "torchao: needs torchao, which only `tox -e quantised` installs"
     config.addinivalue_line("markers", only)
-    config.addinivalue_line("markers", "drifts: all drifts on all types; only `tox -e drifts`")
+    config.addinivalue_line("markers", "nightly: takes long; only `tox -e nightly` runs it")
+    config.addinivalue_line("markers", "gpu: needs a GPU of CUDA; skipped where there is none")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Expect failures of which an older transformers is known to be the cause."""
-    for item in items:
-        name = item.nodeid.rpartition("harness/tests/")[2]
-        if (reason := older.reason(name)) is not None:
-            item.add_marker(pytest.mark.xfail(strict=True, reason=reason))
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test that needs a GPU where there is none."""
+    if item.get_closest_marker("gpu") and not accelerators.count("cuda"):
+        pytest.skip("needs a GPU of CUDA")
 
 
 @pytest.fixture

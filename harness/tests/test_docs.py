@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import yaml
@@ -67,3 +68,24 @@ def test_the_reference_has_every_option() -> None:
 def test_commands_in_pages_exist(page) -> None:
     commands = set(re.findall(r"(?:^|`)assay ([a-z]+)\b", page.read_text(), re.MULTILINE))
     assert commands <= COMMANDS.keys()
+
+
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *DOCS.glob("*.md"), *DOCS.glob("defects/*.md")])
+LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_links_in_documents_lead_somewhere(path: Path) -> None:
+    links = [link for link in LINK.findall(path.read_text()) if "://" not in link]
+    assert not [link for link in links if not (path.parent / link).exists()]
+
+
+def test_the_front_page_fits_a_few_screens() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 200
+
+
+def test_the_promises_are_linked_and_name_the_test_that_shows_them() -> None:
+    named = re.findall(r"`(harness/tests/\w+/\w+\.py)`", (ROOT / "SECURITY.md").read_text())
+    assert named == ["harness/tests/models/test_untrusted.py"]
+    assert (ROOT / named[0]).is_file()
+    assert "](SECURITY.md)" in (ROOT / "README.md").read_text()

@@ -4,79 +4,18 @@ from __future__ import annotations
 
 import copy
 import functools
-import os
 import threading
-import time
-from dataclasses import replace
 from typing import Any
 
-import hypothesis.errors
 import pytest
 import torch
 from transformers import LlamaForCausalLM, PreTrainedModel
 
 import assay
 from assay.fixtures import families
-from assay.harness.checking.profiles import PROFILES
 from assay.harness.results.errors import BadInput
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.tiny_llama import llama
-
-
-class WithoutWords(Exception):
-    """Its message cannot be read."""
-
-    def __str__(self) -> str:
-        raise RuntimeError("no words")
-
-
-class OfItsOwn(BaseException):
-    """No Exception."""
-
-
-RAISED = [
-    *(WithoutWords, OfItsOwn, GeneratorExit),
-    *(pytest.skip.Exception, pytest.xfail.Exception),
-    *(hypothesis.errors.UnsatisfiedAssumption, hypothesis.errors.StopTest),
-]
-
-
-@pytest.mark.parametrize("raised", RAISED, ids=lambda raised: raised.__name__)
-@pytest.mark.parametrize("passes", [4, 12])
-def test_what_a_model_raises_is_its_claims_own_row(
-    raised: type[BaseException], passes: int
-) -> None:
-    class Raising(LlamaForCausalLM):
-        passed = 0
-
-        def forward(self, *arguments: Any, **named: Any) -> Any:
-            self.passed += 1
-            if self.passed > passes:
-                raise raised(0) if raised is hypothesis.errors.StopTest else raised()
-            return super().forward(*arguments, **named)
-
-    run = assay.check(llama(Raising), claims=["C1", "C6"], profile="glance")
-    assert {result.id for result in run.results} == {"C1", "C6"}
-    assert {result.verdict for result in run.results} & {Verdict.REFUTED, Verdict.INCONCLUSIVE}
-
-
-@pytest.mark.parametrize("name", ["execv", "execve", "_exit"])
-def test_a_model_cannot_end_the_process(name: str) -> None:
-    class Ending(LlamaForCausalLM):
-        passed = 0
-
-        def forward(self, *arguments: Any, **named: Any) -> Any:
-            self.passed += 1
-            if self.passed > 4:
-                endings = {"execv": ("/bin/true", ["true"]), "execve": ("/bin/true", ["true"], {})}
-                getattr(os, name)(*endings.get(name, (0,)))
-            return super().forward(*arguments, **named)
-
-    run = assay.check(llama(Ending), claims=["C1"], profile="glance")
-    assert run.results[0].verdict is Verdict.INCONCLUSIVE
-    assert "ended the process" in run.results[0].reason
-    with pytest.raises(assay.Undecided, match="ended the process"):
-        run.require()
 
 
 class NotCopied(LlamaForCausalLM):
@@ -155,16 +94,6 @@ class WithALock(LlamaForCausalLM):
 
 def test_a_model_that_cannot_be_copied_is_not_accused_by_drafting() -> None:
     assert not assay.check(llama(WithALock), claims=["C4"], profile="glance").refuted
-
-
-def test_a_first_pass_that_does_not_end_is_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Sleeping(LlamaForCausalLM):
-        def forward(self, *arguments: Any, **named: Any) -> Any:
-            time.sleep(1000)
-
-    monkeypatch.setitem(PROFILES, "glance", replace(PROFILES["glance"], brake=0.2))
-    with pytest.raises(BadInput, match="stopped after"):
-        assay.check(llama(Sleeping), claims=["C1"], profile="glance")
 
 
 def test_an_input_that_is_ignored_is_a_capability_that_is_lacking() -> None:

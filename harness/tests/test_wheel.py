@@ -14,6 +14,8 @@ import pytest
 
 from assay.harness.tests.support.sessions import ROOT
 
+pytestmark = pytest.mark.nightly
+
 NOT_COPIED = shutil.ignore_patterns(".*", "build", "dist", "mutants", "*.egg-info", "__pycache__")
 
 
@@ -88,20 +90,11 @@ def test_the_settings_of_an_install_are_those_of_a_clone() -> None:
     assert all(each in ini for each in shared)
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        ["assay", "check", "tiny:llama"],
-        ["pytest", "--pyargs", "assay.claims", "--model", "tiny:llama"],
-        ["pytest", "--pyargs", "assay.claims.test_causality", "--model=tiny:llama"],
-    ],
-)
-def test_claims_run_from_an_empty_folder(
-    installed: Path, tmp_path: Path, command: list[str]
-) -> None:
+def test_claims_run_from_an_empty_folder(installed: Path, tmp_path: Path) -> None:
     folder = tmp_path / "empty"
     folder.mkdir()
-    done = run(installed, folder, *command, "--claim=C1", "--profile=glance")
+    command = ("assay", "check", "tiny:llama", "--claim=C1", "--profile=glance")
+    done = run(installed, folder, *command)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "1 upheld" in done.stdout
     assert f"rootdir: {installed / 'assay'}" in done.stdout

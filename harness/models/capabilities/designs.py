@@ -120,7 +120,7 @@ DESIGNS = (
     ),
     Design(
         ("blt",),
-        ("left-padding", "padding-by-mask", "packing"),
+        ("left-padding", "padding-by-mask", "packing", "attention-only", "whole-attention"),
         "bytes are hashed with those before them and cut into patches before a mask is looked at",
     ),
     Design(

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from assay.harness.models.capabilities import designs
 from assay.harness.models.clock import Braked, ForwardClock
 from assay.harness.models.memo import memo
-from assay.harness.models.shortage import ENDS, contained, shortage
+from assay.harness.models.shortage import ENDS, shortage
 from assay.harness.models.subject import Subject
 from assay.harness.results.errors import REFUSALS, Missing, Unavailable, brief
 
@@ -19,7 +19,7 @@ class Capabilities:
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
         self._reasons: dict[str, str | None] = {}
-        self._hanging: dict[str, str] = {}
+        self._slow: dict[str, str] = {}
         self.unavailable: set[str] = set()
         """Those that were asked for and are missing for another reason than the model."""
 
@@ -28,18 +28,15 @@ class Capabilities:
 
         Raises KeyError for an unknown name, and the probe's error where it gives no answer: a
         shortage of the machine (`harness.models.shortage`), or an error by which no model rejects
-        its input.  Such an error is not cached.  Raises `Braked` where the probe hung before.
+        its input.  Such an error is not cached.
         """
         probe = PROBES[name]
-        if name in self._hanging:
-            raise Braked(self._hanging[name])
         if name not in self._reasons:
             if (why := designs.why_not(self.subject, name)) is not None:
                 self._reasons[name] = why
                 return why
             try:
-                with contained():
-                    probe(self.subject)
+                probe(self.subject)
                 self._reasons[name] = None
             except Missing as missing:
                 if shortage(missing):
@@ -63,8 +60,7 @@ class Capabilities:
     def all(self, brake: float = math.inf) -> dict[str, str | None]:
         """Every capability by name, with None or why it is missing.
 
-        A probe with a pass that takes more than ``brake`` seconds is ended.  Once a pass has not
-        ended, probes have a hundredth of that, since the model may hang in each.
+        Once a pass has taken more than ``brake`` seconds, the remaining ones are not found out.
         """
         return {name: self._described(name, brake) for name in PROBES}
 
@@ -72,19 +68,20 @@ class Capabilities:
         """`why_missing`; raises `Braked` where a pass of the probe takes more than ``brake``
         seconds, and at once when asked again.
         """
-        if name in self._reasons or name in self._hanging:
-            return self.why_missing(name)
-        clock = ForwardClock(brake, each=True)
+        if name in self._slow:
+            raise Braked(self._slow[name])
         try:
-            with clock.striking(), clock.watching(self.subject):
+            with ForwardClock(brake, each=True).watching(self.subject):
                 return self.why_missing(name)
         except Braked as braked:
-            self._hanging[name] = str(braked)
+            self._slow[name] = str(braked)
             raise
 
     def _described(self, name: str, brake: float) -> str | None:
+        if self._slow and name not in self._reasons:
+            return f"not found out: {next(iter(self._slow.values()))}"
         try:
-            return self.why_missing_within(brake / 100 if self.subject.hung else brake, name)
+            return self.why_missing_within(brake, name)
         except Braked as braked:
             return f"not found out: {braked}"
         except ENDS as error:

@@ -11,7 +11,6 @@ from torch import nn
 
 from assay.harness.checking.profiles import PROFILES, check_profile
 from assay.harness.models import meant
-from assay.harness.models.shortage import kept_running
 from assay.harness.operations import parity
 from assay.harness.operations.parity.divergence import Divergence
 from assay.harness.report.parity import lines
@@ -124,7 +123,6 @@ def compare_models(
     ]
     one, other = pair
     with (
-        kept_running(),
         evaluated(one.model),
         evaluated(other.model),
         torch.random.fork_rng(devices=[]),

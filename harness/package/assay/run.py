@@ -23,7 +23,7 @@ from assay.harness.models import digests, meant, runs, tokenizers
 from assay.harness.models.admission import admit
 from assay.harness.models.clock import Braked, ForwardClock
 from assay.harness.models.runs import Options
-from assay.harness.models.shortage import ENDS, kept_running
+from assay.harness.models.shortage import ENDS
 from assay.harness.models.subject import Subject
 from assay.harness.models.wrapping import wrap
 from assay.harness.results.errors import BadInput, brief
@@ -167,8 +167,7 @@ def check(
     configuration do not say.  ``replay`` is the blob of a counterexample, which is then the only
     example tried: ``result.counterexample.blob`` of a refuted law.
     The model is in evaluation mode meanwhile; then its state is restored, gradients included.
-    A pass that does not end is interrupted by an exception after the profile's ``brake``; a model
-    that catches every exception can be stopped by ending the process only, as `assay check` does.
+    A claim ends undecided at the first pass that returns after the profile's ``brake``.
 
     Raises `BadInput` for arguments that cannot be used.
 
@@ -201,7 +200,7 @@ def subject_of(
 ) -> Subject:
     """The model as claims see it; raises `BadInput` where it cannot be checked.
 
-    A pass that does not end is stopped after the profile's ``brake``.
+    A model whose first passes take longer than the profile's ``brake`` cannot.
     """
     wrapped = wrap(name, model)
     tokenizers.check_kind(name, tokenizer)
@@ -215,7 +214,7 @@ def subject_of(
     clock = ForwardClock(profile.brake)
     try:
         subject = Subject(name, wrapped, tokenizer, digests.digest(wrapped), attends=attends)
-        with kept_running(), evaluated(wrapped), clock.striking(), clock.watching(subject):
+        with evaluated(wrapped), clock.watching(subject):
             admit(subject)
             subject.offer = offer(subject)
             return subject
@@ -230,7 +229,7 @@ def subject_of(
 def settle(subject: Subject, cases: Sequence[Case], session: Session) -> Run:
     """Check ``cases`` on a subject; its model's state is restored."""
     model = subject.model
-    with kept_running(), evaluated(model), torch.random.fork_rng(devices=[]):
+    with evaluated(model), torch.random.fork_rng(devices=[]):
         dtype = str(model.dtype).removeprefix("torch.")
         options = Options(str(model.device), dtype, attends=subject.attends)
         run = runs.describe_run(options, session.profile.name, session.seed or 0)

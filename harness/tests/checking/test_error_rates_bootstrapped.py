@@ -27,6 +27,8 @@ from assay.harness.results.arrays import Array
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.declared import hits_of
 
+pytestmark = pytest.mark.nightly
+
 
 def normal(rng, shape):
     return rng.normal(1.0, 1.0, shape)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 
 import pytest
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from assay.harness.checking.comparing import Unsettled
 from assay.harness.checking.examples import PASSED_OVER, ROUNDS

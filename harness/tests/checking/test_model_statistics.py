@@ -19,6 +19,8 @@ from assay.harness.checking.statistics import (
 )
 from assay.harness.results.verdicts import Verdict
 
+pytestmark = pytest.mark.nightly
+
 SAMPLES = 100
 
 

@@ -13,7 +13,6 @@ from transformers import PreTrainedTokenizer
 
 from assay.claims import test_chats, test_tokens
 from assay.fixtures.subjects import load
-from assay.harness import faults
 from assay.harness.models.capabilities import probe
 from assay.harness.models.runs import Options
 from assay.harness.results.verdicts import Verdict
@@ -47,33 +46,6 @@ CHATS = {
     "continued": (test_chats.test_a_message_to_continue_is_cut_off_after_its_text, {}),
     "sanitised": (test_chats.test_special_tokens_in_messages_stay_text, {}),
 }
-FAULTS = [
-    ("merge-lost", "file"),
-    ("words-as-in-gpt2", "file"),
-    ("padding-on-the-right-only", "batch"),
-    ("truncation-a-token-short", "truncated"),
-    ("truncation-stays-on", "after"),
-    ("offsets-late", "offsets"),
-    ("decoded-text-cleaned-up", "back"),
-    ("merge-lost-by-saving", "saved"),
-    ("merge-lost-by-saving", "stored"),
-    ("added-tokens-within-words-lost", "file"),
-    ("padding-side-lost-by-saving", "saved"),
-    ("chat-begins-twice", "chat"),
-    ("prompt-before-the-chat", "prompt"),
-    ("continued-message-cut-short", "continued"),
-    ("special-tokens-in-messages-read", "sanitised"),
-]
-
-
-@pytest.mark.parametrize(("fault", "case"), FAULTS)
-def test_an_injected_fault_is_caught(fault, case):
-    claim, arguments = (CASES | CHATS)[case]
-    with faults.injected(faults.named(fault), toy("chat")) as broken:
-        result = verdict(claim, broken, budget(24, shrink=0), arguments=arguments)
-    assert result.verdict is Verdict.REFUTED, result.reason
-    result = verdict(claim, toy("chat"), budget(4), arguments=arguments)
-    assert result.verdict is Verdict.UPHELD, result.reason
 
 
 @pytest.mark.parametrize("case", ["file", "saved", "stored"])
@@ -177,6 +149,7 @@ PHI = ZEPHYR + "{% if not add_generation_prompt %}{{ eos_token }}{% endif %}"
 TRIMMED = ZEPHYR.replace("m['content']", "m['content'] | trim")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("template", [ZEPHYR, MISTRAL, TRIMMED, PHI])
 @pytest.mark.parametrize("name", ["metaspace", "byte-level"])
 @pytest.mark.parametrize("case", CHATS)
@@ -232,6 +205,7 @@ PAIRS = [
 ]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("name", "case"), PAIRS)
 def test_no_sound_tokenizer_is_accused(model, name, case):
     claim, arguments = CASES[case]

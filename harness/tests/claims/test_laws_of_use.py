@@ -9,166 +9,26 @@ import torch
 
 from assay.claims import (
     test_adapters,
-    test_autocast,
     test_batch_size,
     test_compiled,
     test_drafts,
-    test_exported,
-    test_last_logits,
     test_loading,
-    test_loss,
-    test_packing,
     test_parallel,
     test_prefixes,
-    test_quantised_weights,
-    test_serving,
-    test_training,
 )
-from assay.harness import faults
 from assay.harness.operations import adapters, compiling, drafting, generation, parallel
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.toys import budget, fresh, prompt, toy, verdict
 
-PACKED = test_packing.test_samples_packed_into_one_row_do_not_see_each_other
-LOSS = test_loss.test_the_loss_is_the_cross_entropy_of_the_labels
-SUMMED = test_training.test_gradients_of_a_batch_are_the_sum_of_its_samples
-TRAINED = test_training.test_gradients_in_training_are_those_in_evaluation
 DRAFTS = test_drafts.test_drafted_tokens_change_nothing
 TURNS = test_prefixes.test_turns_on_one_cache_are_those_read_again
-COPIES = test_prefixes.test_copies_of_a_prefix_are_continued_alike
-CHUNKS = test_prefixes.test_a_prompt_read_in_chunks_is_continued_alike
-SERVED = test_serving.test_a_request_among_others_is_answered_as_alone
-KEPT = test_last_logits.test_requested_logits_are_those_of_the_whole_pass
 BATCH = test_batch_size.test_a_row_does_not_depend_on_the_size_of_its_batch
-MIXED = test_autocast.test_autocast_is_as_near_to_float64_as_a_copy_in_bfloat16
 COMPILED = test_compiled.test_a_compiled_model_computes_what_it_does_uncompiled
-COMPILED_STEPS = test_compiled.test_a_prompt_is_continued_by_compiled_code_as_without
-EXPORTED = test_exported.test_an_exported_program_computes_what_the_model_does
-EXPORTED_PADDED = test_exported.test_an_exported_program_reads_padding_as_the_model_does
 LOADED = test_loading.test_what_is_loaded_is_what_is_stored
 IDLE = test_adapters.test_an_idle_adapter_changes_nothing
 MERGED = test_adapters.test_a_merged_adapter_computes_what_it_does_unmerged
-STORED = test_adapters.test_an_adapter_is_loaded_as_it_was_saved
 TWO = test_adapters.test_each_of_two_adapters_acts_as_it_does_alone
-QUANTISED = test_quantised_weights.test_a_quantised_model_computes_with_its_dequantised_weights
-KEPT_QUANTISED = test_quantised_weights.test_quantised_weights_are_loaded_as_they_were_saved
 TWO_ROWS = test_parallel.test_rows_of_two_processes_are_those_of_one
-TWO_GRADIENTS = test_parallel.test_gradients_of_two_processes_are_those_of_one
-TWO_GENERATE = test_parallel.test_two_processes_generate_what_one_does
-
-CASES = {
-    "packed": (PACKED, {}),
-    "loss": (LOSS, {"labels": "all"}),
-    "loss, some ignored": (LOSS, {"labels": "some ignored"}),
-    "loss over batches": (LOSS, {"labels": "counted over batches"}),
-    "summed": (SUMMED, {}),
-    "trained": (TRAINED, {"activations": "kept"}),
-    "checkpointed": (TRAINED, {"activations": "recomputed"}),
-    "assistant": (DRAFTS, {"drafter": "assistant"}),
-    "prompt lookup": (DRAFTS, {"drafter": "prompt"}),
-    "early exit": (DRAFTS, {"drafter": "early exit"}),
-    "turns": (TURNS, {}),
-    "copies": (COPIES, {}),
-    "chunks": (CHUNKS, {}),
-    "served": (SERVED, {"arrival": "together"}),
-    "served late": (SERVED, {"arrival": "late"}),
-    "last logits": (KEPT, {"how": "number"}),
-    "some logits": (KEPT, {"how": "positions"}),
-    "batch": (BATCH, {"rows": 8}),
-    "loaded": (LOADED, {}),
-    "autocast": (MIXED, {}),
-    "compiled": (COMPILED, {"backend": "aot_eager"}),
-    "compiled steps": (COMPILED_STEPS, {"backend": "aot_eager"}),
-    "exported": (EXPORTED, {}),
-    "exported, padded": (EXPORTED_PADDED, {}),
-    "new adapter": (IDLE, {"adapter": "new"}),
-    "disabled adapter": (IDLE, {"adapter": "disabled"}),
-    "merged adapter": (MERGED, {"where": "linear layers"}),
-    "stored adapter": (STORED, {"by": "peft"}),
-    "adapter stored, loaded by transformers": (STORED, {"by": "transformers"}),
-    "two adapters": (TWO, {}),
-    "quantised": (QUANTISED, {"weights": "8 bits"}),
-    "quantised, stored": (KEPT_QUANTISED, {"weights": "8 bits"}),
-    "rows of two": (TWO_ROWS, {"plan": "tensor"}),
-    "gradients of two": (TWO_GRADIENTS, {"plan": "tensor"}),
-    "generation of two": (TWO_GENERATE, {"plan": "tensor"}),
-}
-"""A claim and the parameters of its test."""
-
-UNVERIFIED = ["draft-accepted-unseen", "cache-crop-left-out", "rejected-draft-kept"]
-"""Faults of assisted decoding, whoever drafts."""
-
-FAULTS = [
-    ("packed-samples-seen", "packed"),
-    ("labels-late", "loss"),
-    ("ignored-labels-counted", "loss, some ignored"),
-    ("loss-of-one-batch", "loss over batches"),
-    ("gradients-of-several-rows-larger", "summed"),
-    ("gradients-in-training-larger", "trained"),
-    ("gradients-in-training-larger", "checkpointed"),
-    *(
-        (fault, case)
-        for fault in UNVERIFIED
-        for case in ("assistant", "prompt lookup", "early exit")
-    ),
-    ("turns-lose-a-token", "turns"),
-    ("turns-lose-a-token", "chunks"),
-    ("requests-mixed", "served"),
-    ("requests-mixed", "served late"),
-    ("last-logits-early", "last logits"),
-    ("last-logits-early", "some logits"),
-    ("large-batches-mixed", "batch"),
-    ("loading-leaves-a-number", "loaded"),
-    ("autocast-cuts-large-numbers", "autocast"),
-    ("compiled-rows-mixed", "compiled"),
-    ("compiled-rows-mixed", "compiled steps"),
-    ("exported-rows-mixed", "exported"),
-    ("new-adapters-act", "new adapter"),
-    ("disabled-adapters-act", "disabled adapter"),
-    ("merged-adapters-larger", "merged adapter"),
-    ("saved-adapters-lose-a-number", "stored adapter"),
-    ("saved-adapters-lose-a-number", "adapter stored, loaded by transformers"),
-    ("adapters-add-up", "two adapters"),
-    ("quantised-products-larger", "quantised"),
-    ("saved-scales-larger", "quantised, stored"),
-    ("shares-not-summed", "rows of two"),
-    ("shares-not-summed", "generation of two"),
-    ("uneven-vocabulary-cut-short", "rows of two"),
-    ("uneven-vocabulary-cut-short", "gradients of two"),
-    ("gradients-not-summed", "gradients of two"),
-]
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_a_sound_model_keeps_each(case):
-    claim, arguments = CASES[case]
-    result = verdict(claim, toy("llama"), budget(4), arguments=arguments)
-    assert result.verdict is Verdict.UPHELD, result.reason
-
-
-@pytest.mark.parametrize(("fault", "case"), FAULTS)
-def test_an_injected_fault_is_caught(fault, case):
-    claim, arguments = CASES[case]
-    with faults.injected(faults.named(fault), fresh("llama")) as broken:
-        result = verdict(claim, broken, budget(6), arguments=arguments)
-    assert result.verdict is Verdict.REFUTED, result.reason
-
-
-KNOWN = {
-    *(("bert", "loss over batches"), ("t5", "loss over batches")),
-    *(("mamba2", "turns"), ("mamba2", "copies"), ("mamba2", "chunks")),
-}
-"""Defects of the library with a script in docs/defects: losses_ignore_num_items_in_batch.py and
-states_alone_have_no_length.py.
-"""
-
-
-@pytest.mark.parametrize("spec", ["bert", "t5", "mamba2"])
-@pytest.mark.parametrize("case", CASES)
-def test_no_sound_model_is_accused(spec, case):
-    claim, arguments = CASES[case]
-    result = verdict(claim, toy(spec), budget(3), arguments=arguments)
-    assert (result.verdict is Verdict.REFUTED) == ((spec, case) in KNOWN), result.reason
 
 
 def test_a_prompt_is_read_in_chunks():

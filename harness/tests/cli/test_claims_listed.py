@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from assay.harness.cli.check import distribution, separate
 from assay.harness.cli.check import main as check
-from assay.harness.cli.check import separate
 from assay.harness.cli.main import cases_of_claims, main
-from assay.harness.results.evidence import Evidence
-from assay.harness.results.verdicts import Kind, Result, Verdict
-from assay.harness.tests.support.evidences import run_of
+from assay.harness.tests.support.evidences import law, run_of, write
 from assay.harness.tests.support.sessions import ROOT
+
+GROUPED = ["--dist=loadfile"]
 
 
 def test_the_page_of_claims_is_current(capsys: pytest.CaptureFixture[str]) -> None:
@@ -78,40 +78,8 @@ def test_check_hands_models_and_options_to_pytest() -> None:
     assert check(["tiny:llama", "a folder", "-m", "law", "-n", "2"], run) == 3
     claims = str(ROOT / "claims")
     assert calls == [
-        [claims, "--model=tiny:llama", "--model=a folder", "-m", "law", "-n", "2"],
+        [claims, "--model=tiny:llama", "--model=a folder", *GROUPED, "-m", "law", "-n", "2"],
     ]
-
-
-def made(path: Path) -> Path:
-    """An evidence file with one finished run of one law."""
-    law = Result("C1", "a law", Kind.LAW, "tiny:llama", Verdict.UPHELD)
-    run = run_of("5.23.0", "tiny:llama")
-    with Evidence.open(path) as store:
-        store.begin(run)
-        store.record(run.id, law, "ab" * 32)
-        store.finish(run.id, 0)
-    return path
-
-
-def test_a_page_is_written_of_a_stored_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    evidence = made(tmp_path / "evidence.sqlite")
-    page = tmp_path / "page.html"
-    assert main(["report", f"{evidence}@1", f"--out={page}"]) == 0
-    assert "results are written to" in capsys.readouterr().err
-    assert page.read_text().lstrip().startswith("<!")
-
-
-def test_a_page_is_written_over_no_evidence(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    evidence = made(tmp_path / "evidence.sqlite")
-    before = evidence.read_bytes()
-    assert main(["report", str(evidence), f"--out={evidence}"]) == 4
-    assert main(["report", f"{evidence}@1", f"--out={evidence}"]) == 4
-    assert main(["report", f"{evidence}@all", f"--out={tmp_path / 'p.html'}"]) in (0, 4)
-    assert evidence.read_bytes() == before
 
 
 @pytest.mark.parametrize(
@@ -139,8 +107,25 @@ def test_an_empty_model_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
 def test_what_evidence_holds_is_printed_without_its_control_characters(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    evidence = made(tmp_path / "evidence.sqlite")
+    run = run_of("5.23.0", "tiny:llama")
+    evidence = write(tmp_path / "evidence.sqlite", run, [law("tiny:llama")])
     with sqlite3.connect(evidence) as db:
         db.execute("UPDATE runs SET run = json_set(run, '$.started', char(27) || '[31mred')")
     assert main(["runs", str(evidence)]) in (0, 4)
     assert "\x1b[31m" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "grouped"),
+    [
+        ("-n 2", True),
+        ("-n2 -m law", True),
+        ("--numprocesses=auto", True),
+        ("-n 1", False),
+        ("-n 2 --dist=load", False),
+        ("-m law", False),
+        ("-n", False),
+    ],
+)
+def test_several_processes_run_groups_unless_told_otherwise(options: str, grouped: bool) -> None:
+    assert distribution(options.split()) == (GROUPED if grouped else [])

@@ -1,4 +1,4 @@
-"""The command `bisect`, with versions that are made up: what it prints, writes and refuses."""
+"""`versions --bisect`, with versions that are made up: what it prints, writes and refuses."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from assay.harness.runners.environments import CannotInstall, Environment
 from assay.harness.runners.runner import Broke, Request
 
 RELEASED = [Version(f"5.{minor}.{patch}") for minor in range(8) for patch in (0, 1)]
-CLAIM = ["--claim", "C2", "--model", "tiny:mamba2"]
+CLAIM = ["--bisect", "--claim", "C2", "--model", "tiny:mamba2"]
 ENDS = ["--good", "5.7.1", "--bad", "5.0"]
 MENDED = Version("5.3.1")
 
@@ -95,9 +95,8 @@ def test_versions_that_cannot_be_tested_are_said(world, capsys):
 
 
 def test_runs_are_given_what_was_asked_and_another_seed_when_repeated(world):
-    more = ["--variant", "default", "--seed", "7", "--dtype", "float64", "--profile", "standard"]
-    more += ["--attends", "causal"]
-    world(*CLAIM, *ENDS, *more)
+    more = ["--claim", "C2:default", "--seed", "7", "--dtype", "float64", "--attends", "causal"]
+    world(*CLAIM, *ENDS, *more, "--profile", "standard")
     version, arguments = world.commands[0]
     wanted = ["--claim=C2:default", "--model=tiny:mamba2", "--seed=7", "--dtype=float64"]
     assert version == "5.0.0"
@@ -151,7 +150,7 @@ def test_a_claim_or_model_that_is_not_there_is_refused_before_anything_is_instal
     def released(package: str) -> list[Version]:
         raise AssertionError("asked for versions")
 
-    arguments = ["--claim", claim, "--model", model, *ENDS]
+    arguments = ["--bisect", "--claim", claim, "--model", model, *ENDS]
     with pytest.raises(BadInput, match=why):
         bisect.main(arguments, check, released=released)
 

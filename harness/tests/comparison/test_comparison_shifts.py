@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from assay.harness.checking import statistics
 from assay.harness.comparison import shifts
@@ -84,36 +83,6 @@ def test_pairing_finds_what_is_lost_among_the_draws():
     other = one + 0.02 + 0.01 * random(1).normal(size=256)
     assert between(statistics.mean, one, other, True).p < 1e-10
     assert between(statistics.mean, one, other, False).p > 0.5
-
-
-def test_estimates_are_those_of_the_textbook():
-    one, other = random(0).normal(size=40), random(1).normal(0.3, 2, size=50)
-    welch = stats.ttest_ind(other, one, equal_var=False)
-    shift = between(statistics.mean, one, other, False)
-    assert shift.p == pytest.approx(welch.pvalue)
-    assert shift.interval(0.05) == pytest.approx(tuple(welch.confidence_interval()))
-    student = stats.ttest_rel(other[:40], one)
-    shift = between(statistics.mean, one, other, True)
-    assert (shift.p, shift.draws) == (pytest.approx(student.pvalue), 40)
-    assert shift.interval(0.05) == pytest.approx(tuple(student.confidence_interval()))
-    apart = other[:40] - one
-    signs = stats.quantile_test(apart, q=0.0, p=0.5)
-    shift = between(statistics.median, one, other, True)
-    assert shift.shift == np.median(apart)
-    assert shift.p == pytest.approx(signs.pvalue)
-    assert shift.interval(0.05) == tuple(signs.confidence_interval())
-    yes, no = np.arange(100) < 60, np.arange(100) % 3 == 0
-    shift = between(statistics.share, yes.astype(float), no.astype(float), True)
-    up, down = int((no & ~yes).sum()), int((yes & ~no).sum())
-    assert shift.p == pytest.approx(stats.binomtest(up, up + down).pvalue)
-    assert shift.shift == pytest.approx(no.mean() - yes.mean())
-
-
-def test_pseudo_values_of_a_mean_are_the_means_of_groups():
-    draws = random(0).normal(size=(64, 2))
-    first = statistics.Statistic("first", lambda each: float(each[:, 0].mean()), None)
-    values = pseudo_values(first, draws)
-    assert values == pytest.approx([draws[g::32, 0].mean() for g in range(32)])
 
 
 def test_the_spread_of_a_jackknife_is_the_bootstraps():

@@ -1,6 +1,6 @@
 """Planted drifts: no change of names, types, outputs or defaults makes Assay quiet.
 
-`tox -e drifts` runs all laws on five types after each drift; the gate runs each drift on one type.
+`tox -e nightly` runs all laws on five types after each drift; the gate runs each on one type.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def test_a_drift_is_carried_or_named(number: int, name: str) -> None:
     assert (outcome.state == LOUD) is bool(outcome.why)
 
 
-@pytest.mark.drifts
+@pytest.mark.nightly
 @pytest.mark.parametrize("model_type", TYPES)
 @pytest.mark.parametrize("name", DRIFTS)
 def test_after_a_drift_all_laws_are_examined_or_the_run_fails(name: str, model_type: str) -> None:

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.harness.tests.support.fuzz_inputs import BENCHMARKS, room
+from assay.harness.tests.support.fuzz_inputs import room
 from assay.harness.tests.support.fuzzing import cases
 from assay.harness.tests.support.mutations import broken, jsons, scalars
 
@@ -23,10 +23,7 @@ READERS: dict[str, list[str]] = {
     "compare": ["compare", "before.sqlite", "after.sqlite@all", "--html=out.html"],
     "compare as JSON": ["compare", "after.sqlite@1", "after.sqlite@2", "--json"],
     "merge": ["merge", "out.sqlite", "before.sqlite", "after.sqlite"],
-    "atlas": ["atlas", "--out=out", "after.sqlite"],
-    "flips": ["flips", "after.sqlite"],
-    "flips as JSON": ["flips", "after.sqlite", "--json"],
-    "alarms": ["alarms", "--evidence=after.sqlite", "--count", "--seeds=1"],
+    "report": ["report", "before.sqlite", "after.sqlite@all", "--out=out.html"],
 }
 """Commands that read evidence."""
 
@@ -116,13 +113,3 @@ def test_any_report(stocked: Path, data: st.DataObject) -> None:
         path.write_bytes(data.draw(jsons(json.loads(path.read_text()))))
         others = data.draw(st.sampled_from([["--json"], ["--html=out.html"], []]))
         here.check("harness", "compare", "before.sqlite", "run.json", *others)
-
-
-@cases(0.07)
-@given(data=st.data())
-def test_any_timings(stocked: Path, data: st.DataObject) -> None:
-    with room(stocked) as here:
-        (here.work / "new.json").write_bytes(data.draw(jsons(BENCHMARKS)))
-        command = data.draw(st.sampled_from([["card", "new.json"], ["compare", "speed.json"]]))
-        more = ["new.json"] if command[0] == "compare" else []
-        here.check("harness", *command, *more)

@@ -32,15 +32,6 @@ def test_any_configuration(stocked: Path, kind: str, data: st.DataObject) -> Non
         here.check("pytest", f"--model={kind}", *RUN)
 
 
-@cases(0.002)
-@given(data=st.data())
-def test_any_configuration_in_a_process_of_its_own(stocked: Path, data: st.DataObject) -> None:
-    with room(stocked, "gpt2") as here:
-        config = data.draw(jsons(stored(stocked, "gpt2")))
-        (here.work / "gpt2" / "config.json").write_bytes(config)
-        here.check("pytest", "--model=gpt2", *RUN, whole=True)
-
-
 @cases(0.03)
 @given(data=st.data())
 def test_any_file_beside_the_weights(stocked: Path, data: st.DataObject) -> None:

@@ -12,6 +12,7 @@ from torch import Tensor
 from transformers.utils import logging as transformers_logging
 
 import assay
+from assay.harness.models.checkpoints import class_to_load
 from assay.harness.models.loading import load
 from assay.harness.tests.support.folders import commit_of, edit_json, edit_weights, hub_cache, tiny
 from assay.harness.tests.support.loading import CPU, KINDS, PLAIN, refused, same
@@ -130,3 +131,23 @@ def test_loading_is_silent_and_leaves_the_verbosity_alone(
         logger.removeHandler(handler)
     after = (transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled())
     assert after == before
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"), [("gpt2", "AutoModelForCausalLM"), ("bert", "AutoModelForMaskedLM")]
+)
+def test_a_saved_model_is_loaded_by_the_class_that_its_users_call(
+    kind: str, expected: str, tmp_path: Path
+) -> None:
+    model = tiny(kind)
+    model.save_pretrained(tmp_path)
+    assert class_to_load(model, str(tmp_path)).__name__ == expected
+
+
+def test_a_class_of_ones_own_loads_itself(tmp_path: Path) -> None:
+    class Own(transformers.LlamaForCausalLM):
+        pass
+
+    model = Own(tiny("llama").config)
+    model.save_pretrained(tmp_path)
+    assert class_to_load(model, str(tmp_path)) is Own

@@ -34,6 +34,8 @@ from assay.harness.tests.support import quantised
 from assay.harness.tests.support.folders import tiny
 from assay.harness.tests.support.quantised import ROUND_ACTIVATIONS, kinds, written
 
+pytestmark = pytest.mark.nightly
+
 IDS = torch.arange(3, 27).reshape(2, 12)
 FLOAT32 = Options(dtype="float32")
 LAWS = ["C1", "C2", "C5", "C6", "F1"]

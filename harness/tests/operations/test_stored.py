@@ -54,7 +54,7 @@ def test_a_buffer_that_loading_leaves_unset_is_nan():
 def test_a_model_that_does_not_fit_twice_is_loaded_from_small_files(monkeypatch):
     subject = fresh("llama")
     monkeypatch.setattr(variants, "fits_twice", lambda subject: False)
-    monkeypatch.setattr(variants.needs, "SHARD", "20KB")
+    monkeypatch.setattr(variants.memory, "SHARD", "20KB")
     with variants.saved(subject) as folder:
         assert len(list(Path(folder).glob("*.safetensors"))) > 1
         loaded = stored.loaded(subject, folder)

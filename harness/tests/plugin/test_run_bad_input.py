@@ -220,14 +220,6 @@ def test_expectations_of_what_there_is_not_are_refused(
     assert not project.ran
 
 
-@pytest.mark.parametrize("option", ["json", "report", "junitxml"])
-def test_a_pipe_is_not_waited_for(project: Project, option: str) -> None:
-    project.claims(law(1))
-    os.mkfifo(project.folder / "pipe")
-    assert project.run(f"--{option}=pipe").refused(f"--{option}", "is a pipe")
-    assert not project.ran
-
-
 def test_a_pipe_among_expectations_is_not_waited_for(project: Project) -> None:
     project.claims(law(1))
     project.write("expected/gpt2.toml", "").unlink()

@@ -38,7 +38,8 @@ def test_the_evidence_has_the_dtype_of_each_model(
     assert dtypes == {str(half): "bfloat16", "tiny:gpt2": "float32"}
     assert report["selection"]["dtype"] == "auto"
     with Evidence.read(project.folder / "evidence.sqlite") as evidence:
-        assert {row["subject"]: row["dtype"] for row in evidence.every()} == dtypes
+        (run,) = evidence.runs()
+        assert {name: run.dtype_of(name) for name in run.subjects} == dtypes
 
 
 def test_what_only_float32_shows_is_one_line(project: Project, half: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-from asyncio import CancelledError
 
 import pytest
 import torch
@@ -21,19 +20,18 @@ BROKEN = law(2, body=f"if not Path('repaired').exists(): {GPU}")
 
 
 @pytest.mark.parametrize("workers", [(), ("-n", "1")], ids=["alone", "in a worker"])
-def test_after_a_gpu_has_failed_the_rest_is_left_undone_by_name(
+def test_after_a_gpu_has_failed_the_rest_is_left_undone(
     project: Project, workers: tuple[str, ...]
 ) -> None:
     project.claims(law(1), BROKEN, law(3), law(4))
     run = project.run(*workers, "--json=out.json")
     assert run.exit == 2
     assert "Traceback" not in run.output
-    first, second = run.errors
-    assert first == (
+    assert run.errors == [
         "ERROR: the GPU failed: CUDA error: device-side assert triggered; "
         "--resume continues in a new process"
-    )
-    assert second.startswith("ERROR: without a verdict: test_law_3[tiny:gpt2], test_law_4[")
+    ]
+    assert "stopped: 2 of 4 claims have no verdict; --resume continues" in run.output
     assert project.verdicts() == {"law 1": "upheld", "law 2": "inconclusive"}
     assert set(project.ran) == {"1", "2"}
     project.write("repaired", "")
@@ -52,8 +50,6 @@ ERRORS = {
     "memory": MemoryError(),
     "a full disk": OSError(errno.ENOSPC, "No space left on device"),
     "an error of arithmetic": ZeroDivisionError("division by zero"),
-    "what is no Exception": CancelledError(),
-    "a skipped test": pytest.skip.Exception("not here"),
     "a card's memory": torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"),
 }
 
@@ -81,26 +77,3 @@ def test_a_run_that_leaves_claims_without_a_verdict_does_not_end_with_0(project:
     run = project.run("--setup-plan")
     assert run.errors == ["ERROR: without a verdict: 1 of 1 claims"]
     assert run.exit == 1
-
-
-@pytest.mark.parametrize("deed", ["sys.stdout.close()", "sys.stderr.close()", "os._exit(0)"])
-def test_a_model_cannot_end_the_run_or_close_what_it_prints_to(
-    project: Project, deed: str
-) -> None:
-    body = f"import sys; {deed}"
-    project.claims(law(1, body=body), law(2))
-    run = project.run("--json=out.json")
-    verdicts = project.verdicts()
-    assert verdicts["law 2"] == "upheld"
-    assert run.exit == (1 if "exit" in deed else 0)
-    assert verdicts["law 1"] == ("inconclusive" if "exit" in deed else "upheld")
-    assert "closed file" not in run.output
-
-
-def test_a_copy_of_the_process_that_a_model_s_code_makes_reports_nothing(project: Project) -> None:
-    body = "os.fork()"
-    project.claims(law(1, "0.5", body=body), law(2, "0.5"))
-    run = project.run("--json=results.json")
-    assert run.exit == 0
-    assert run.output.count("2 upheld in") == 1
-    assert project.ran.count("2") == 1

@@ -90,13 +90,20 @@ assay.fixtures.subjects.load = load
 """Added to a conftest: notes which processes load which models."""
 
 
-def test_eight_processes_record_every_claim_once_and_load_a_model_once(project: Project) -> None:
-    models, files = ["tiny:gpt2", "tiny:llama"], 8
+GROUPED = "--dist=loadfile"
+
+
+@pytest.mark.parametrize(("processes", "loads"), [(1, 2), (4, 8)], ids=["by model", "by file"])
+def test_processes_record_every_claim_once_and_load_a_model_once(
+    project: Project, processes: int, loads: int
+) -> None:
+    models, files = ["tiny:gpt2", "tiny:llama"], 4
     for file in range(files):
         project.claims(law(2 * file), law(2 * file + 1), file=f"test_{file}")
     (project.folder / "conftest.py").open("a").write(WHO_WRITES + WHO_LOADS)
     more = [f"--model={model}" for model in models]
-    assert project.run("-n", "8", "--dist=loadfile", "--json=out.json", *more).exit == 0
+    run = project.run("-n", str(processes), GROUPED, "--json=out.json", *more)
+    assert run.exit == 0
     expected = sorted((f"law {n}", model) for n in range(2 * files) for model in models)
     rows = sorted((claim["name"], claim["subject"]) for claim in project.json()["claims"])
     assert rows == expected
@@ -108,9 +115,9 @@ def test_eight_processes_record_every_claim_once_and_load_a_model_once(project: 
     writers = (project.folder / "writers").read_text().splitlines()
     assert len(writers) == len(expected)
     assert set(writers) == {writers[0]}
-    loads = Counter((project.folder / "loads").read_text().splitlines())
-    assert set(loads.values()) == {1}
-    assert len(loads) <= 8  # by files alone all would load both
+    loaded = Counter((project.folder / "loads").read_text().splitlines())
+    assert set(loaded.values()) == {1}
+    assert len(loaded) <= loads
 
 
 def test_what_a_claim_rejects_in_a_worker_is_its_own_row(project: Project) -> None:
@@ -121,17 +128,21 @@ def test_what_a_claim_rejects_in_a_worker_is_its_own_row(project: Project) -> No
     assert project.verdicts() == {"law 1": "upheld", "law 2": "inconclusive", "law 3": "upheld"}
 
 
-def test_a_worker_that_dies_takes_one_claim_with_it(project: Project) -> None:
+@pytest.mark.parametrize("options", [(), (GROUPED,)], ids=["load", "loadfile"])
+def test_a_worker_that_dies_takes_one_claim_with_it(
+    project: Project, options: tuple[str, ...]
+) -> None:
     dies = "Path('died').exists() or (Path('died').touch(), os.kill(os.getpid(), signal.SIGKILL))"
     project.claims(law(1), law(2, body=dies), law(3))
-    run = project.run("-n", "1", "--json=out.json")
+    project.claims(law(4), law(5), file="test_a")
+    run = project.run("-n", "2", *options, "--json=out.json")
     assert run.exit == 1
     assert "crashed while running" in run.output
-    assert project.verdicts() == {"law 1": "upheld", "law 3": "upheld"}
+    assert project.verdicts() == {f"law {n}": "upheld" for n in (1, 3, 4, 5)}
     project.forget_ran()
     assert project.run("--resume", "--json=out.json").exit == 0
     assert project.ran == ["2"]
-    assert len(project.verdicts()) == 3
+    assert len(project.verdicts()) == 5
 
 
 def device_of(monkeypatch: pytest.MonkeyPatch, device: str, worker: str, cards: int) -> str:

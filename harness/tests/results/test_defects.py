@@ -7,11 +7,9 @@ from pathlib import Path
 import pytest
 
 from assay.harness.cli.main import main
-from assay.harness.report.atlas import build
 from assay.harness.results import defects
 from assay.harness.results.errors import BadInput
 from assay.harness.tests.support.defects import DOCSTRING
-from assay.harness.tests.support.evidences import broken, law, run_of, write
 
 
 @pytest.fixture
@@ -221,24 +219,3 @@ def test_a_folder_without_scripts_gets_no_index(tmp_path, capsys):
     assert main(["defects", str(tmp_path)]) == 4
     assert "holds no script" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
-
-
-def test_the_atlas_has_a_defect_s_script_and_what_it_explains(folder, tmp_path):
-    put(folder, code="print('<script>pwned</script>')")
-    file = tmp_path / "evidence.sqlite"
-    static = "decoding [static]"
-    explained = [broken("tiny:mamba", name=static), broken("tiny:gemma3_text:1", name=static)]
-    others = [broken("tiny:mamba", id="C1", name="x"), broken("tiny:gpt2", name=static)]
-    # The version was not looked at: seen in 4.57.1 and 5.0.0rc1.
-    write(file, run_of("5.1.0", "tiny:mamba"), [broken("tiny:mamba", name=static)])
-    write(file, run_of("4.57.1", "tiny:mamba"), [*explained, *others, law("tiny:mamba")])
-    made = build([file], tmp_path / "atlas", folder)
-    assert made.defects == 1
-    index = (tmp_path / "atlas" / "index.html").read_text()
-    card = index.partition('id="defect-lost"')[2].partition("</section>")[0]
-    assert "<script>pwned" not in index
-    assert "&lt;script&gt;pwned" in card
-    assert "explains 2 refuted checks" in card
-    assert ">gemma3_text:1</a>" in card
-    assert ">gpt2</a>" not in card
-    assert "Of 5 refuted checks of laws, 3 are explained by none" in index

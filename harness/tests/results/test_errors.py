@@ -9,7 +9,6 @@ import pytest
 
 from assay.harness.cli.main import main
 from assay.harness.results.errors import BadInput, Missing, brief, refusals
-from assay.harness.results.outputs import keep_apart
 from assay.harness.runners.environments import CannotInstall, prepare
 
 
@@ -40,7 +39,7 @@ def test_a_message_of_any_length_is_shortened() -> None:
 
 
 def test_two_dashes_are_no_value(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["alarms", "--evidence=--"]) == 4
+    assert main(["versions", "--evidence=--"]) == 4
     assert "--evidence: '--' is not a value" in capsys.readouterr().err
 
 
@@ -48,19 +47,9 @@ def test_a_few_bytes_are_no_evidence(capsys: pytest.CaptureFixture[str], tmp_pat
     """SQLite takes a file of one byte for an empty one, and writes to it."""
     path = tmp_path / "evidence.sqlite"
     path.write_text("{")
-    assert main(["alarms", f"--evidence={path}", "--count"]) == 4
+    assert main(["versions", "4.48", "--model=tiny:gpt2", f"--evidence={path}"]) == 4
     assert "not an SQLite file" in capsys.readouterr().err
     assert path.read_text() == "{"
-
-
-def test_robust_looks_at_the_model_and_the_claims_first(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    for options in (["--model=/nope"], ["--model=tiny:gpt2", "--claim=Z9"]):
-        assert main(["robust", *options]) == 4
-    said = capsys.readouterr().err
-    assert "/nope" in said
-    assert "no such claim" in said
 
 
 def test_a_folder_that_no_environment_can_be_made_in_is_refused(tmp_path: Path) -> None:
@@ -80,24 +69,6 @@ def test_what_is_no_file_is_not_read(
     os.mkfifo("pipe")
     assert main(command.split()) == 4
     assert "is not a regular file" in capsys.readouterr().err
-
-
-def test_outputs_that_nothing_can_be_put_in_are_refused(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    for name, why in (("pipe", "is a pipe"), ("loop", "is a link to itself")):
-        with pytest.raises(BadInput, match=why):
-            keep_apart({"--out": tmp_path / name})
-    assert (tmp_path / "loop").is_symlink()
-
-
-def test_more_seeds_than_anybody_could_run_are_refused(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert main(["robust", "--model=tiny:gpt2", f"--seeds={10**20}"]) == 4
-    assert "is too large; the largest is 10000" in capsys.readouterr().err
 
 
 def test_a_refusal_is_a_lack_that_quotes_it_and_another_error_is_none():

@@ -25,7 +25,7 @@ HARM = {
 
 
 @pytest.mark.parametrize("harm", HARM)
-@pytest.mark.parametrize("command", ["runs", "compare", "merge", "atlas", "flips"])
+@pytest.mark.parametrize("command", ["runs", "compare", "merge", "report"])
 def test_damaged_evidence_is_one_line(
     harm: str, command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -39,8 +39,7 @@ def test_damaged_evidence_is_one_line(
         "runs": [harmed],
         "compare": [good, harmed],
         "merge": [out, good, harmed],
-        "atlas": ["--out", out, harmed],
-        "flips": [harmed],
+        "report": ["--out", out, harmed],
     }
     code = main([command, *map(str, arguments[command])])
     error = capsys.readouterr().err

@@ -15,6 +15,8 @@ from assay.harness.tests.support.evidence_files import (
     rows,
 )
 
+pytestmark = pytest.mark.nightly
+
 
 @pytest.mark.parametrize("claims", [1, 10, 60])
 def test_a_killed_run_loses_at_most_the_claim_in_flight(path, claims):

@@ -8,23 +8,20 @@ import pytest
 
 from assay.harness.results.errors import BadInput
 from assay.harness.results.evidence import Evidence
-from assay.harness.results.evidence_file import default_path
-from assay.harness.tests.support.evidence_files import (
-    MISFITS,
-    refused,
-)
+from assay.harness.results.evidence_file import VERSION, default_path
+from assay.harness.tests.support.evidence_files import MISFITS, of_version, refused
 
 
 def test_the_default_file_is_in_the_cache_folder(monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
-    assert default_path() == Path("/somewhere/assay/evidence.sqlite")
+    assert default_path() == Path("/somewhere/assay/evidence-2.sqlite")
 
 
 @pytest.mark.parametrize("cache", ["", "relative/folder"])
 def test_without_a_usable_cache_variable_it_is_in_the_home_folder(monkeypatch, cache):
     monkeypatch.setenv("XDG_CACHE_HOME", cache)
     monkeypatch.setenv("HOME", "/home/of-someone")
-    assert default_path() == Path("/home/of-someone/.cache/assay/evidence.sqlite")
+    assert default_path() == Path("/home/of-someone/.cache/assay/evidence-2.sqlite")
 
 
 def test_without_a_home_folder_the_user_is_asked_for_a_path(monkeypatch):
@@ -37,11 +34,18 @@ def test_without_a_home_folder_the_user_is_asked_for_a_path(monkeypatch):
         default_path()
 
 
-def test_no_path_opens_the_default_file(monkeypatch, tmp_path):
+def test_no_path_opens_the_default_file_and_leaves_that_of_an_earlier_version(
+    monkeypatch, tmp_path
+):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    earlier = tmp_path / "assay" / "evidence.sqlite"
+    earlier.parent.mkdir()
+    of_version(earlier, 1)
+    content = earlier.read_bytes()
     with Evidence.open() as store:
-        assert store.path == tmp_path / "assay" / "evidence.sqlite"
+        assert store.path == tmp_path / "assay" / f"evidence-{VERSION}.sqlite"
     assert store.path.is_file()
+    assert earlier.read_bytes() == content
 
 
 def test_a_name_that_sqlite_knows_is_a_file_like_any_other(monkeypatch, tmp_path):

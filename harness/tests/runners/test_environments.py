@@ -9,7 +9,7 @@ import pytest
 
 from assay.harness.results.errors import BadInput
 from assay.harness.runners import environments
-from assay.harness.runners.environments import CannotInstall, obtain, prepare, released
+from assay.harness.runners.environments import CannotInstall, prepare, released
 
 
 def wheel(folder: Path, version: str, code: str = "", needs: str = "") -> None:
@@ -76,7 +76,6 @@ def test_an_environment_that_broke_since_it_was_made_is_refused_by_name(toys, tm
     environments._python(folder).unlink()
     with pytest.raises(BadInput, match="is damaged"):
         prepare(folder, ["toy==1.0"])
-    assert obtain(tmp_path, "toy", "1.0").python.parent.parent == tmp_path / "toy-1.0"
 
 
 @pytest.mark.parametrize(
@@ -94,19 +93,6 @@ def test_what_cannot_be_had_is_told_in_one_line_and_leaves_nothing(
         prepare(tmp_path / "environment", [requirement])
     assert "\n" not in str(raised.value)
     assert not (tmp_path / "environment").exists()
-
-
-def test_a_version_that_some_environment_has_is_not_installed_again(toys, tmp_path):
-    folder = tmp_path / "environments"
-    there = prepare(folder / "toy-1", ["toy==1.*"])
-    prepare(folder / "both", ["toy==2.0", "rich"])
-    toys.rename(tmp_path / "gone")
-    assert obtain(folder, "toy", "1.0") == there
-    with pytest.raises(CannotInstall):
-        obtain(folder, "toy", "2.0")  # the one that has it was asked for more than that
-    (tmp_path / "gone").rename(toys)
-    assert obtain(folder, "toy", "2.0").versions == {"toy": "2.0"}
-    assert (folder / "toy-2.0").is_dir()
 
 
 def test_a_folder_that_holds_something_else_is_left_alone(toys, tmp_path):

@@ -1,231 +1,191 @@
-"""Sweeps on one machine: cells that hold, break and die, and sweeps that are cut short."""
+"""Sweeps with runs that are made up: cells that hold, break and die, and what resumes."""
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import time
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from assay.harness.cli import sweep as command
+from assay.harness.models import runs
+from assay.harness.models.runs import Options
+from assay.harness.results.errors import BadInput
 from assay.harness.results.evidence import Evidence
-from assay.harness.runners import environments, runner
-from assay.harness.runners.sweeps import cell
-from assay.harness.runners.sweeps.ledger import Ledger
-from assay.harness.runners.sweeps.plan import read
-from assay.harness.tests.support import toy_runs
-from assay.harness.tests.support.sessions import ROOT, sweep_in
+from assay.harness.results.records import Selection, SubjectRecord
+from assay.harness.results.verdicts import Kind, Result, Verdict
+from assay.harness.runners import environments, sweep
+from assay.harness.runners.runner import Request
+from assay.harness.runners.sweep import Resources
+
+SIGKILL = -9
 
 
-@dataclass
 class Toys:
-    """A folder with a sweep over toys of runs (`harness.tests.support.toy_runs`)."""
+    """A folder with a sweep, and a pytest that does what a model's name says."""
 
-    folder: Path
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.ran: list[str] = []
+        self.threads: set[str] = set()
 
-    def write(self, text: str) -> Path:
-        """Write sweep.toml, with the toys for its claims."""
+    def start(self, request: Request) -> int:
+        """Settle two laws; ``killed`` dies after the first, ``broken`` breaks the second."""
+        (model,) = request.models
+        self.ran.append(f"{model}:{request.settings.dtype}:{request.settings.attends}")
+        self.threads.add(request.variables["OMP_NUM_THREADS"])
+        options = Options(dtype=str(request.settings.dtype), attends=request.settings.attends)
+        run = runs.describe_run(options, "quick", request.settings.seed)
+        run.dtype = str(request.settings.dtype)
+        run.selection = Selection(keyword="", marker="", claims=["claims"], dtype="auto")
+        run.per_subject, run.subjects = 2, {model: SubjectRecord(digest="0")}
+        broken = model == "broken"
+        assert request.evidence is not None
+        with Evidence.open(request.evidence) as evidence:
+            evidence.begin(run)
+            for name in ("one", "two"):
+                verdict = Verdict.REFUTED if broken and name == "two" else Verdict.UPHELD
+                evidence.record(run.id, Result("T1", name, Kind.LAW, model, verdict), "0")
+                if model == "killed":
+                    return SIGKILL
+            evidence.finish(run.id, int(broken))
+        return int(broken)
+
+    def sweep(self, text: str, *arguments: str) -> int:
+        """Write sweep.toml and run it; the exit code."""
         path = self.folder / "sweep.toml"
-        dtypes = "" if "dtypes" in text else 'dtypes = ["float32"]\n'
-        path.write_text(f'{dtypes}{text}\n[select]\nclaims = ["{self.folder}/claims"]\n')
-        return path
+        path.write_text(text)
+        return command.main([str(path), "--in-order", *arguments], expand, self.start)
 
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
-        """Begin the sweep, in order."""
-        return sweep_in(self.folder, "--in-order", *arguments)
 
-    def run(self, *arguments: str) -> tuple[int, list[str]]:
-        """The sweep from start to end: its exit code and its lines."""
-        process = self.start(*arguments)
-        output, _ = process.communicate(timeout=300)
-        return process.returncode, output.splitlines()
-
-    @property
-    def ran(self) -> list[str]:
-        """Which claims were run, in order, as model:dtype:claim."""
-        path = self.folder / "ran"
-        return path.read_text().split() if path.exists() else []
-
-    def results(self) -> list[tuple[str, str, str]]:
-        """Every claim in the merged evidence: model, dtype and name."""
-        with Evidence.read(self.folder / "sweep.sqlite") as evidence:
-            return sorted(
-                (result.subject, run.dtype, result.name)
-                for run in evidence.runs()
-                for result in evidence.results(run.id)
-            )
-
-    def wait_until(self, happened: Callable[[], object]) -> None:
-        """Wait for something that a sweep does."""
-        end = time.monotonic() + 120
-        while not happened():
-            assert time.monotonic() < end, "it never happens"
-            time.sleep(0.02)
+def expand(names: list[str]) -> list[str]:
+    """The names, of which one is unknown and one a pattern."""
+    if "refused" in names:
+        raise BadInput("refused: is no model")
+    return ["good" if name == "g*" else name for name in names]
 
 
 @pytest.fixture
 def toys(tmp_path: Path) -> Toys:
-    """Toys of three claims."""
-    (tmp_path / "claims").mkdir()
-    (tmp_path / "pytest.ini").write_text("[pytest]\n")
-    (tmp_path / "conftest.py").write_text(
-        'pytest_plugins = ["assay.harness.tests.support.toy_runs"]\n'
-    )
-    (tmp_path / "claims" / "test_toys.py").write_text(toy_runs.CLAIMS)
     return Toys(tmp_path)
 
 
-def every(*cells: str) -> list[tuple[str, str, str]]:
-    """All three claims of cells such as ``good:float32``."""
-    names = ("one", "two", "three")
-    return sorted((*each.split(":"), name) for each in cells for name in names)  # type: ignore[misc]
-
-
-def line(lines: list[str], *words: str) -> str:
-    """The only line that has all these words."""
-    (match,) = [each for each in lines if all(word in each for word in words)]
-    return match
-
-
-def test_a_cell_that_dies_or_is_refused_takes_only_itself(toys: Toys) -> None:
-    toys.write(
-        'models = ["killed", "refused", "broken", "killed-once"]\n'
-        'versions = ["here", "absent", "/no/such/python"]\nretries = 1'
-    )
-    code, lines = toys.run()
-    assert code == 1
-    assert line(lines, "killed · float32 · cpu: failed").endswith("s")
-    assert "killed by SIGKILL 2 times" in line(lines, "killed · float32 · cpu: failed")
-    assert "refused: is no model" in line(lines, "refused · float32 · cpu: failed")
-    assert "T1 refuted, 1 refuted, 2 upheld" in line(lines, "broken · float32 · cpu: broke")
-    assert "3 upheld" in line(lines, "killed-once · float32 · cpu: held")
-    assert "no such environment" in line(lines, "broken · float32 · cpu · absent: failed")
-    assert "no Python" in line(lines, "broken · float32 · cpu · /no/such/python: failed")
-    assert line(lines, "12 cells") == "12 cells: 1 held, 1 broke, 10 failed"
-    # Of the one that was killed twice, what it had recorded is kept; of the other, all is.
-    results = [("killed", "float32", "one")]
-    assert toys.results() == sorted([*results, *every("broken:float32", "killed-once:float32")])
-    ran = [each.rpartition(":")[2] for each in toys.ran if each.startswith("killed-once:")]
-    assert ran == ["one", "two", "two", "three"]
-    left = {path.suffix for path in (toys.folder / "sweep.sqlite.cells").iterdir()}
-    assert left == {"", ".log", ".sqlite"}
-
-
-def test_a_sweep_that_is_killed_is_gone_on_with(toys: Toys) -> None:
-    toys.write('models = ["good", "waits"]')
-    (toys.folder / "waits").write_text("")
-    process = toys.start()
-    toys.wait_until(lambda: "waits:float32:two" in toys.ran)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    (toys.folder / "waits").unlink()
-    good = [f"good:float32:{name}" for name in NAMES]
-    begun = ["waits:float32:one", "waits:float32:two"]
-    assert toys.ran == [*good, *begun]
-    code, lines = toys.run("--resume")
-    assert code == 0, lines
-    assert toys.results() == every("good:float32", "waits:float32")
-    assert toys.ran == [*good, *begun, "waits:float32:two", "waits:float32:three"]
-    assert "known from before" in line(lines, "good · float32")
-
-    # Another seed is another cell, and without --resume all are.
-    before = toys.ran
-    toys.write('models = ["good"]\nseed = 1')
-    assert toys.run("--resume")[0] == 0
-    assert toys.ran == [*before, *good]
-    assert toys.run()[0] == 0
-    assert toys.ran == [*before, *good, *good]
-
-
-NAMES = ("one", "two", "three")
-
-
-def test_a_cell_of_a_pattern_is_not_that_of_a_model_that_fits_it(toys: Toys) -> None:
-    toys.write('models = ["g*", "good"]')
-    assert toys.run()[0] == 0
-    assert len(toys.ran) == 2 * len(NAMES)
-    code, lines = toys.run("--resume")
-    assert (code, len(toys.ran)) == (0, 2 * len(NAMES)), lines
-    assert "3 upheld, known from before" in line(lines, "g* · float32")
-    # What is known of all that fit says nothing of a run of one of them.
-    toys.write('models = ["g*"]\nseed = 1')
-    assert toys.run()[0] == 0
-    toys.write('models = ["good"]\nseed = 1')
-    assert toys.run("--resume")[0] == 0
-    assert len(toys.ran) == 4 * len(NAMES)
-
-
-def test_claims_that_are_not_in_the_clone_are_refused_before_anything_runs(toys: Toys) -> None:
-    path = toys.write('models = ["good"]')
-    path.write_text('models = ["good"]\n[select]\nclaims = ["claims/test_none.py::test_it"]\n')
-    code, lines = toys.run()
-    assert code == 4
-    place = f"claims/test_none.py::test_it is not in the clone ({ROOT})"
-    assert lines == [f"error: {path}: select.claims: {place}"]
-
-
-def test_two_sweeps_do_not_share_a_file(toys: Toys) -> None:
-    toys.write('models = ["waits"]')
-    (toys.folder / "waits").write_text("")
-    first = toys.start()
-    toys.wait_until(lambda: "waits:float32:two" in toys.ran)
-    code, lines = toys.run("--resume")
-    assert code == 4
-    assert lines == [
-        f"error: {toys.folder}/sweep.sqlite.cells: another sweep uses this folder now"
+def test_a_cell_that_dies_or_is_refused_takes_only_itself(toys: Toys, capsys) -> None:
+    text = """
+    models = ["killed", "refused", "broken", "g*"]
+    versions = ["here", "/no/such/python"]
+    resources = {cpu = 2}
+    """
+    assert toys.sweep(text) == 1
+    printed = capsys.readouterr().out
+    assert "killed · auto · cpu: failed, killed: the process died (killed by SIGKILL)" in printed
+    assert "refused · auto · cpu: failed, refused: is no model" in printed
+    assert "broken · auto · cpu: broke, not as expected, 1 upheld, 1 refuted" in printed
+    assert "g* · auto · cpu: held, 2 upheld" in printed
+    assert "g* · auto · cpu · /no/such/python: failed, /no/such/python: no Python" in printed
+    assert "8 cells: 1 held, 1 broke, 6 failed" in printed
+    assert toys.threads == {"2"}
+    # Of the one that was killed, what it had recorded is kept.
+    with Evidence.read(toys.folder / "sweep.sqlite") as evidence:
+        kept = [(r.subject, r.name) for run in evidence.runs() for r in evidence.results(run.id)]
+    assert sorted(kept) == [
+        *(("broken", "one"), ("broken", "two"), ("good", "one"), ("good", "two")),
+        ("killed", "one"),
     ]
-    first.send_signal(signal.SIGINT)
-    first_output, _ = first.communicate(timeout=60)
-    assert first.returncode == 130, first_output
-    assert "interrupted" in first_output
-    assert "Traceback" not in first_output
-    assert toys.ran == ["waits:float32:one", "waits:float32:two"]
 
 
-def job(toys: Toys, files: Path) -> cell.Job:
-    """The first cell of the toys' sweep."""
-    here = environments.find("here")
-    return cell.Job(read(toys.folder / "sweep.toml").cells[0], here.python, toys.folder, files)
-
-
-def test_where_no_files_are_shared_they_travel_with_the_outcome(
-    toys: Toys, tmp_path: Path
-) -> None:
-    toys.write('models = ["broken"]')
-    outcome = cell.run(job(toys, tmp_path / "elsewhere" / "cell"))
-    assert outcome.state == runner.BROKE
-    assert set(outcome.files) == {".sqlite", ".log", ".xml"}
-    assert not (tmp_path / "elsewhere").exists()
-    path = tmp_path / "arrived.sqlite"
-    path.write_bytes(outcome.files[".sqlite"])
-    kept = runner.last_outcome(path)
-    assert kept is not None
-    assert kept.verdicts == {"upheld": 2, "refuted": 1}
-
-
-def test_a_cell_that_had_ended_before_its_worker_was_lost_is_not_run_again(
-    toys: Toys, tmp_path: Path
-) -> None:
-    toys.write('models = ["good"]')
-    here = job(toys, tmp_path / "cell")
-    assert cell.run(here).state == runner.HELD
-    assert cell.run(here).state == runner.HELD
-    assert len(toys.ran) == 3
-
-
-def test_a_cell_is_known_only_of_the_same_weights(toys: Toys) -> None:
-    path = toys.write('models = ["weights"]')
+def test_finished_cells_are_skipped_unless_anything_of_them_changed(toys: Toys) -> None:
     (toys.folder / "weights").mkdir()
-    (toys.folder / "weights" / "digest").write_text("1" * 64)
-    sweep, here = read(path), environments.find("here")
-    with Ledger(sweep, resume=True) as ledger:
-        begun = job(toys, ledger.folder / "cell")
-        assert ledger.stored_outcome(begun.cell, here, lambda model: "1" * 64) is None
-        ledger.take(begun, cell.run(begun))
-        outcome = ledger.stored_outcome(begun.cell, here, lambda model: "1" * 64)
-        assert outcome is not None
-        assert (outcome.state, outcome.verdicts) == (runner.HELD, {"upheld": 3})
-        assert ledger.stored_outcome(begun.cell, here, lambda model: "2" * 64) is None
+    (toys.folder / "weights" / "config.json").write_text("{}")
+    text = 'models = ["weights", "g*"]\ndtypes = ["float32"]\n'
+    assert toys.sweep(text) == 0
+    assert toys.sweep(text, "--resume") == 0
+    assert len(toys.ran) == 2
+    assert toys.sweep(f"{text}seed = 1", "--resume") == 0
+    assert len(toys.ran) == 4
+    (toys.folder / "weights" / "config.json").write_text('{"other": 1}')
+    assert toys.sweep(text, "--resume") == 0
+    assert toys.ran[4:] == [f"{toys.folder}/weights:float32:None"]
+    assert toys.sweep(text) == 0
+    assert len(toys.ran) == 7
+
+
+def test_every_combination_is_a_cell_and_each_only_once(tmp_path: Path) -> None:
+    path = tmp_path / "sweep.toml"
+    path.write_text(
+        """
+        models = ["one", "two", "one"]
+        dtypes = ["float32", "bfloat16"]
+        devices = ["cpu", "cuda"]
+        versions = ["here", "envs/old/bin/python"]
+        seed = 3
+        attends = "causal"
+        evidence = "kept.sqlite"
+        [select]
+        keyword = "cache"
+        [resources]
+        gpu = 0.25
+        """
+    )
+    plan, cells, evidence = sweep.read(path)
+    assert len({cell.key for cell in cells}) == len(cells) == 2 * 2 * 2 * 2
+    assert cells[0].name == "one · float32 · cpu"
+    assert cells[-1].name == f"two · bfloat16 · cuda · {tmp_path}/envs/old/bin/python"
+    settings = [cell.settings for cell in cells]
+    assert {(s.seed, s.keyword, s.attends) for s in settings} == {(3, "cache", "causal")}
+    assert evidence == tmp_path / "kept.sqlite"
+    assert plan.resources == Resources(1, 0.25, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("models = [", "not TOML"),
+        ("", "missing required field `models`"),
+        ("models = ['a']\nkeyword = 'x'", "unknown field `keyword`"),
+        ("models = ['a']\n[resources]\ncpu = true", "Expected `int`, got `bool`"),
+        ("models = ['a']\n[resources]\nmemory = -1.0", "$.resources.memory"),
+        ("models = []", "$.models"),
+        ("models = ['a', 1]", "$.models[1]"),
+        ("models = ['a']\nseed = -1", "$.seed"),
+        ("models = ['a']\nprofile = 'quik'", "'quik': is unknown"),
+        ("models = ['a']\ndtypes = ['int4']", "Invalid enum value 'int4'"),
+        ("models = ['a']\nevidence = ' '", "$.evidence"),
+    ],
+)
+def test_bad_files_are_refused_in_one_line_before_anything_runs(
+    toys: Toys, text: str, words: str
+) -> None:
+    with pytest.raises(BadInput) as refused:
+        toys.sweep(text)
+    message = str(refused.value)
+    assert str(toys.folder / "sweep.toml") in message
+    assert words in message
+    assert "\n" not in message
+    assert [path.name for path in toys.folder.iterdir()] == ["sweep.toml"]
+
+
+def test_environments_are_pythons_that_have_what_claims_need(tmp_path: Path) -> None:
+    assert {"python", "torch", "transformers"} <= environments.find("here").versions.keys()
+    bare = tmp_path / "python"
+    bare.write_text('#!/bin/sh\necho \'{"python": "3.11.0"}\'\n')
+    bare.chmod(0o755)
+    with pytest.raises(BadInput, match="has no torch"):
+        environments.find(str(bare))
+    bare.write_text("#!/bin/sh\nexit 3\n")
+    environments._find.cache_clear()
+    with pytest.raises(BadInput, match="is not a working Python"):
+        environments.find(str(bare))
+
+
+def test_a_version_is_looked_for_once_whether_it_is_found_or_not(monkeypatch) -> None:
+    calls = []
+
+    def made(folder: Path, requirements: list[str]) -> None:
+        calls.append(requirements)
+        raise environments.CannotInstall("there is none")
+
+    monkeypatch.setattr(environments, "prepare", made)
+    for _ in range(3):
+        with pytest.raises(BadInput, match=r"9\.9: cannot be installed: there is none"):
+            environments.find("transformers==9.9")
+    assert len(calls) == 1

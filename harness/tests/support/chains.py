@@ -13,7 +13,6 @@ import re
 import shutil
 import signal
 import tempfile
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -74,39 +73,6 @@ def workers(leader: int) -> list[int]:
     return sorted(pids)
 
 
-class Screen:
-    """Where a run prints: a file, or a terminal whose text is gathered."""
-
-    def __init__(self, file: Path, live: bool) -> None:
-        self.path, self._gathered, self._live = str(file), b"", live
-        file.unlink(missing_ok=True)
-        if live:
-            self._master, self._slave = os.openpty()
-            self.path = os.ttyname(self._slave)
-            self._thread = threading.Thread(target=self._gather, daemon=True)
-            self._thread.start()
-
-    def _gather(self) -> None:
-        with suppress(OSError):  # nobody has the terminal open any more
-            while more := os.read(self._master, 2**16):
-                self._gathered += more
-
-    @property
-    def text(self) -> str:
-        """All that has been printed, without colours."""
-        file = Path(self.path)
-        raw = self._gathered if self._live else file.read_bytes() if file.exists() else b""
-        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", raw.decode(errors="replace"))
-
-    def end(self) -> str:
-        """All that was printed, once the run has ended."""
-        if self._live:
-            os.close(self._slave)
-            self._thread.join(GRACE)
-            os.close(self._master)
-        return self.text
-
-
 @dataclass
 class Tally:
     """What came of a chain: kills that met a run by what they were, and those that came late.
@@ -145,36 +111,42 @@ class Chain:
 
     def _attempt(self, plan: Plan) -> None:
         """Begin a run, kill it as planned, and compare what it showed with what it left."""
-        screen = Screen(self.output, plan.shown == "live")
-        with self._started(plan, screen) as process:
-            met = [self._strike(kill, plan, process, screen) for kill in plan.kills]
+        with self._started(plan) as process:
+            met = [self._strike(kill, plan, process) for kill in plan.kills]
             process.join(sessions.PATIENCE)
             hangs = process.exitcode is None
             left = not hangs and not _until(lambda: not processes(process.pid), GRACE)
             leftover = [each.cmdline() for each in processes(process.pid)] if left else []
-        output = screen.end()
+        output = self._text
         for kill, landed in zip(plan.kills, met, strict=True):
             key = f"{kill.signal.name} to the {kill.victim} of -n {plan.workers}"
             self.tally.landed[key] += landed
             self.tally.late += not landed
         before, self.stored = self.stored, Stored.of(self.evidence)
-        counts = reported(output, plan.shown)
+        counts = reported(output)
         self.tally.reported += counts.total()
-        wrong = [*losses(before, self.stored, counts, plan.shown)]
+        wrong = [*losses(before, self.stored, counts)]
         wrong += ["hangs"] if hangs else self._wrong_end(plan, process.exitcode, output, met)
         wrong += [f"process left: {command}" for command in leftover]
         wrong += self._left_behind(plan)
         self.tally.faults += [f"{plan}: {each}\n{output[-3000:]}" for each in wrong]
 
+    @property
+    def _text(self) -> str:
+        """All that the run has printed, without colours."""
+        raw = self.output.read_bytes() if self.output.exists() else b""
+        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", raw.decode(errors="replace"))
+
     @contextmanager
-    def _started(self, plan: Plan, screen: Screen) -> Iterator[BaseProcess]:
+    def _started(self, plan: Plan) -> Iterator[BaseProcess]:
         self.report.unlink(missing_ok=True)
+        self.output.unlink(missing_ok=True)
         files = [f"--evidence={self.evidence}", f"--json={self.report}", "--resume"]
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(sessions.PRELOAD)
         environment = {"TMPDIR": str(self.scratch), "TERM": "xterm"}
         arguments = [*LAWS, *files, *plan.arguments]
-        process = context.Process(target=_begin, args=(arguments, screen.path, environment))
+        process = context.Process(target=_begin, args=(arguments, str(self.output), environment))
         process.start()
         try:
             yield process
@@ -185,15 +157,15 @@ class Chain:
             process.kill()
             process.join()
 
-    def _strike(self, kill: Kill, plan: Plan, process: BaseProcess, screen: Screen) -> bool:
+    def _strike(self, kill: Kill, plan: Plan, process: BaseProcess) -> bool:
         """Send a signal when its moment has come; whether claims were still to be settled then."""
         begun = " workers [" if plan.workers else "collected "
 
         def done() -> int:
-            return reported(screen.text, plan.shown).total()
+            return reported(self._text).total()
 
         def due() -> bool:
-            ready = begun in screen.text and done() >= int(kill.at * self.total)
+            ready = begun in self._text and done() >= int(kill.at * self.total)
             return ready or not process.is_alive()
 
         _until(due, sessions.PATIENCE)
@@ -222,7 +194,7 @@ class Chain:
             # A worker whose run has ended may print one; the run itself ends with exit code 3.
             printed = f"a traceback: {output[max(0, at.start() - 500) :][:3000]}"
             (self.tally.of_workers if plan.workers else wrong).append(printed)
-        if code == INTERRUPTED and reported(output, plan.shown):
+        if code == INTERRUPTED and reported(output):
             if "claims have no verdict; --resume continues" not in output:
                 wrong.append("does not say what was interrupted")
             if not self.report.exists():

@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 from unittest.mock import patch
@@ -74,22 +74,6 @@ def _variables(root: Path) -> dict[str, str]:
     keep |= {"MPLCONFIGDIR": str(root / "cache")}
     keep |= {"HF_HUB_OFFLINE": "1", "PYTHONPATH": str(PACKAGE), "PYTHONDONTWRITEBYTECODE": "1"}
     return keep | {"XDG_CACHE_HOME": str(root / "cache"), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-
-
-def process(command: Sequence[str], root: Path) -> int:
-    """Run a command to its end, and print what it prints; it may take longer on a busy machine."""
-    done = subprocess.run(
-        [sys.executable, "-m", *command],
-        cwd=root / "work",
-        env=_variables(root),
-        capture_output=True,
-        text=True,
-        errors="replace",
-        timeout=4 * SECONDS,
-    )
-    print(done.stdout)
-    print(done.stderr, file=sys.stderr)
-    return done.returncode
 
 
 def _start(*_: Any, **__: Any) -> NoReturn:

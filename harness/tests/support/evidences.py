@@ -1,4 +1,4 @@
-"""Evidence files for tests, written at once: many models, laws and versions."""
+"""Evidence files for tests, written at once."""
 
 from __future__ import annotations
 
@@ -15,10 +15,7 @@ from msgspec.structs import replace
 from assay.harness.results.encoding import encode
 from assay.harness.results.evidence import Evidence
 from assay.harness.results.records import Counterexample, RunRecord
-from assay.harness.results.verdicts import Kind, Result, Verdict, margin
-
-VERSIONS = ("4.48.3", "4.57.1", "5.0.0rc1", "5.0.0", "5.23.0")
-VARIANTS = ("default", "dynamic", "static", "sliding", "quantised")
+from assay.harness.results.verdicts import Kind, Result, Verdict
 
 
 def run_of(version: str, *subjects: str, **more: Any) -> RunRecord:
@@ -113,62 +110,3 @@ def _row(run: RunRecord, result: Result, recorded: str) -> dict[str, Any]:
         "recorded": recorded,
         "result": encode(result),
     }
-
-
-def sweep(path: Path, types: int, laws: int, versions: int, seed: int = 0) -> Path:
-    """A sweep as a real one might come out: a third does not apply, one in twenty is refuted.
-
-    Every number is drawn anew for each version, so nothing is easier to pack than in truth.
-    """
-    drawn = random.Random(seed)
-    names = [f"tiny:{_word(drawn)}_{i}" for i in range(types)]
-    said = [
-        (f"C{1 + i // 5}", f"what is said in law {i // 5} of a model [{VARIANTS[i % 5]}]")
-        for i in range(laws)
-    ]
-    why = [f"{_word(drawn)}: the model {_word(drawn)} {_word(drawn)}" for _ in range(40)]
-    kinds: dict[tuple[str, str], str] = {
-        (t, n): drawn.choices("unr", (62, 33, 5))[0] for t in names for _, n in said
-    }
-    for k in range(versions):
-        run = run_of(f"4.{40 + k}.0", *names)
-        results = []
-        for subject in names:
-            for id, name in said:
-                kind = kinds[subject, name]
-                if drawn.random() < 0.004:
-                    kinds[subject, name] = kind = drawn.choice("ur")
-                results.append(_drawn(drawn, subject, id, name, kind, why))
-        write(path, run, results)
-    return path
-
-
-def _drawn(
-    drawn: random.Random, subject: str, id: str, name: str, kind: str, why: list[str]
-) -> Result:
-    if kind == "n":
-        return law(subject, id, name, verdict=Verdict.NOT_APPLICABLE, observed=None, bound=None,
-                   margin=None, examples=0, reason=drawn.choice(why))  # fmt: skip
-    bound = 10 ** drawn.uniform(-6, -4)
-    observed = bound * 10 ** (drawn.uniform(0.1, 3) if kind == "r" else drawn.uniform(-2, -0.05))
-    more: dict[str, Any] = {
-        "observed": observed, "bound": bound, "margin": margin(observed, bound),
-        "examples": drawn.randint(50, 300),
-    }  # fmt: skip
-    if kind == "u":
-        return law(subject, id, name, **more)
-    ids = [drawn.randrange(101) for _ in range(drawn.randint(2, 14))]
-    blob = "".join(drawn.choices("ABCDEFabcdef0123456789+/", k=40))
-    counterexample = Counterexample(
-        {"prompt": " ".join(f"<{i}>({i})" for i in ids), "chunks": str(ids[:3])},
-        observed=observed,
-        allowed=bound,
-        where=f"logits, row 0, position {ids[0]}",
-        replay=f"pytest 'claims/test_cache.py::test_{name[:20]}[{subject}]' "
-        f"--model={subject} --replay={blob}==",
-    )
-    return broken(subject, id=id, name=name, counterexample=counterexample, **more)
-
-
-def _word(drawn: random.Random) -> str:
-    return "".join(drawn.choice("bdfgklmnprst") + drawn.choice("aeiou") for _ in range(3))

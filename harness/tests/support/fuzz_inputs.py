@@ -50,21 +50,8 @@ PLAN: dict[str, Any] = {
     "attends": "causal",
     "expectations": "expected",
     "evidence": "swept.sqlite",
-    "retries": 1,
     "select": {"keyword": "cache", "marker": "law", "claims": ["claims/test_cache.py"]},
     "resources": {"cpu": 1, "gpu": 0.5, "memory": 4},
-}
-
-BENCHMARKS: dict[str, Any] = {
-    "benchmarks": [
-        {
-            "fullname": f"benchmarks/test_speed.py::test_{name}",
-            "stats": {"data": [1.0, 1.1, 0.9, 1.05]},
-            "extra_info": {"device": "cpu", "threads": 1, "torch": "2.13.0", "seed": 0},
-        }
-        for name in ("one", "two")
-    ],
-    "commit_info": {"id": "0123456789abcdef", "dirty": True},
 }
 
 DEFECT = '''\
@@ -104,7 +91,6 @@ def stock(folder: Path) -> Path:
         _evidence(folder / f"{name}.sqlite")
     [side] = sides.read(str(folder / "before.sqlite"))
     schema.write_json(folder / "run.json", side.run, side.rows.values())
-    (folder / "speed.json").write_text(json.dumps(BENCHMARKS))
     (folder / "map.json").write_text(json.dumps({"": "cpu"}))
     (folder / "pytest.ini").write_text("[pytest]\ntestpaths = claims\n")
     for name, text in {"claims/test_laws.py": CLAIMS, "defects/a_defect.py": DEFECT}.items():

@@ -22,7 +22,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 from assay.harness.cli.main import main
-from assay.harness.tests.support.contained import SECONDS, Started, contained_in, process
+from assay.harness.tests.support.contained import SECONDS, Started, contained_in
 
 LINES = 3
 """Lines of an error, at most."""
@@ -41,8 +41,8 @@ OF_PYTEST = ("inifile:", "rootdir:", "ERROR: usage:", "(no match in any of")
 UNTIL_EXIT = "assay-offload-"
 """A folder that is kept as long as the process: models read from it."""
 
-CASES = int(os.environ.get("FUZZ_CASES", "2000"))
-"""All cases of all tests together; `tox -e fuzz` asks for more, and draws them anew."""
+CASES = int(os.environ.get("FUZZ_CASES", "200"))
+"""All cases of all tests together; `tox -e nightly` asks for more, and draws others."""
 
 
 def cases(share: float) -> Callable[[Any], Any]:
@@ -84,13 +84,8 @@ def snapshot(folder: Path) -> dict[str, str]:
     }
 
 
-def trial(
-    run: Callable[[], int], root: Path, seconds: float = SECONDS, contained: bool = True
-) -> Ended:
-    """Run a case in ``root/work``; temporary files and caches would be in ``root``, too.
-
-    One that is not ``contained`` sees to that by itself, in another process.
-    """
+def trial(run: Callable[[], int], root: Path, seconds: float = SECONDS) -> Ended:
+    """Run a case in ``root/work``; temporary files and caches would be in ``root``, too."""
     for name in ("work", "tmp", "cache"):
         (root / name).mkdir(exist_ok=True)
     before = snapshot(root)
@@ -98,7 +93,7 @@ def trial(
     crash, code = "", None
     with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
         try:
-            with contained_in(root, seconds) if contained else contextlib.nullcontext():
+            with contained_in(root, seconds):
                 code = run()
         except Started:
             code = None  # it was taken, or nothing would have been started
@@ -207,11 +202,8 @@ class Room:
         """Where the case runs."""
         return self.root / "work"
 
-    def check(self, program: str, *arguments: str, whole: bool = False) -> Ended:
-        """Run ``pytest`` or ``assay`` here; fails if it does what it must not.
-
-        In this process, or as a ``whole`` one of its own.
-        """
+    def check(self, program: str, *arguments: str) -> Ended:
+        """Run ``pytest`` or ``assay`` here; fails if it does what it must not."""
         __tracebackhide__ = True
         words = list(arguments)
         own = SETTINGS if program == "pytest" else ()
@@ -219,9 +211,7 @@ class Room:
             "pytest": lambda: pytest.main([*own, *words]),
             "harness": lambda: main(words),
         }
-        if whole:
-            run[program] = lambda: process([program, *own, *words], self.root)
-        ended = trial(run[program], self.root, contained=not whole)
+        ended = trial(run[program], self.root)
         assert not (complaints := wrong(ended, program, words)), "\n".join(
             [str(words), *complaints]
         )

@@ -17,13 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
-from assay.harness.report.words import SYMBOLS
 from assay.harness.results.verdicts import Verdict
 
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
-
-SHOWN = ("lines", "verbose", "live")
-"""A line for each claim, pytest's own verbose lines, or the live line on a terminal."""
 
 
 @dataclass(frozen=True)
@@ -42,17 +38,15 @@ class Kill:
 
 @dataclass(frozen=True)
 class Plan:
-    """One run: in how many workers, what it shows, and which signals it gets."""
+    """One run: in how many workers, and which signals it gets."""
 
     kills: tuple[Kill, ...] = ()
     workers: int = 0
-    shown: str = "lines"
 
     @property
     def arguments(self) -> list[str]:
         """Its options."""
-        verbose = ["-v"] if self.shown == "verbose" else []
-        return [*verbose, *(["-n", str(self.workers)] if self.workers else [])]
+        return ["-n", str(self.workers)] if self.workers else []
 
 
 def few(draw: Random) -> list[Plan]:
@@ -68,10 +62,10 @@ def few(draw: Random) -> list[Plan]:
             first = _kill(draw, draw.choice(SIGNALS[:2]), at, "worker")
             # Soon: a worker that takes the place of the first costs seconds.
             then = _kill(draw, draw.choice(SIGNALS), min(0.95, at + draw.uniform(0.02, 0.1)))
-            plans.append(Plan((first, then), 2, draw.choice(SHOWN)))
+            plans.append(Plan((first, then), 2))
         else:
             kill = _kill(draw, signals.pop(), instants.pop(0))
-            plans.append(Plan((kill,), 0, SHOWN[i % 3]))
+            plans.append(Plan((kill,)))
     return plans
 
 
@@ -88,7 +82,7 @@ def many(draw: Random, count: int) -> list[Plan]:
         if not kills or kills[0].signal is not signal.SIGINT:
             victim = draw.choice(["run", "run", "group"])
             kills.append(_kill(draw, draw.choice(SIGNALS), instants.pop(0), victim))
-        plans.append(Plan(tuple(kills), workers, draw.choice(SHOWN)))
+        plans.append(Plan(tuple(kills), workers))
     return plans
 
 
@@ -106,20 +100,11 @@ def _kill(draw: Random, which: signal.Signals, at: float, victim: str = "run") -
 
 _WORDS = "|".join(sorted(Verdict, key=len, reverse=True))
 _LINE = re.compile(rf"^\[ *\d+/\d+\] (\S+) on \S+, ({_WORDS})\b", re.MULTILINE)
-_VERBOSE = re.compile(rf"::[^\n]+? ({_WORDS.upper()})\b|\] ({_WORDS.upper()}) \S+::")
-_COUNTS = " ".join(rf"{re.escape(SYMBOLS[verdict])} (\d+)" for verdict in Verdict)
-_LIVE = re.compile(rf"\d+/\d+ [^\n]*?{_COUNTS}")
 
 
-def reported(output: str, shown: str) -> Counter[str]:
-    """How many claims the terminal showed, by verdict; for lines, by ``ID verdict``."""
-    if shown == "lines":
-        return Counter(f"{id} {verdict}" for id, verdict in _LINE.findall(output))
-    if shown == "verbose":
-        return Counter((a or b).lower() for a, b in _VERBOSE.findall(output))
-    frames = _LIVE.findall(output)
-    counts = map(int, frames[-1]) if frames else (0 for _ in Verdict)
-    return +Counter(dict(zip(map(str, Verdict), counts, strict=True)))
+def reported(output: str) -> Counter[str]:
+    """How many claims a run printed, by ``ID verdict``."""
+    return Counter(f"{id} {verdict}" for id, verdict in _LINE.findall(output))
 
 
 @dataclass(frozen=True)
@@ -170,18 +155,18 @@ class Stored:
         """How many rows there are of each claim."""
         return Counter(name for _, name, *_ in self.rows)
 
-    def counts(self, shown: str) -> Counter[str]:
-        """The rows as `reported` counts what is shown."""
-        ids = shown == "lines"
-        return Counter(f"{id} {verdict}" if ids else verdict for id, _, verdict, _ in self.rows)
+    @property
+    def counts(self) -> Counter[str]:
+        """The rows as `reported` counts what is printed."""
+        return Counter(f"{id} {verdict}" for id, _, verdict, _ in self.rows)
 
 
-def losses(before: Stored, after: Stored, counts: Counter[str], shown: str) -> Iterator[str]:
+def losses(before: Stored, after: Stored, counts: Counter[str]) -> Iterator[str]:
     """What a run did to the evidence that no run may do, whenever it is killed."""
     if after.integrity != "ok":
         yield f"corrupt: {after.integrity}"
         return
-    if lost := counts - after.counts(shown):
+    if lost := counts - after.counts:
         yield f"reported and not stored: {dict(lost)}"
     if gone := Counter(before.rows) - Counter(after.rows):
         yield f"stored before, and lost or changed: {[name for _, name, *_ in gone]}"

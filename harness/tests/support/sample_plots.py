@@ -56,14 +56,5 @@ def every_kind() -> dict[str, Plot]:
 
 def texts_of(svg: str) -> list[str]:
     """What is written in a drawing."""
-    return ["".join(e.itertext()) for e in ElementTree.fromstring(svg).iter("text")]
-
-
-def strokes(svg: str, colour: str, *more: str) -> list[str]:
-    """The paths drawn in one of the page's colours whose style says ``more`` too."""
-    paths = []
-    for element in ElementTree.fromstring(svg).iter("path"):
-        style = element.get("style") or ""
-        if f"stroke: var(--{colour})" in style and all(each in style for each in more):
-            paths.append(element.get("d") or "")
-    return paths
+    texts = ElementTree.fromstring(svg).iter("text")
+    return ["".join(piece.strip() for piece in text.itertext()) for text in texts]

@@ -16,33 +16,30 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 import transformers
 
+from assay.harness.cli.main import main
 from assay.harness.models import loading
 from assay.harness.results.errors import BadInput
 from assay.harness.tests.support import sessions
 
-NETWORK = (
-    "socket.connect",
-    "socket.getaddrinfo",
-    "socket.gethostby",
-    "socket.send",
-    "socket.bind",
+FORBIDDEN = (
+    *("socket.connect", "socket.getaddrinfo", "socket.gethostby", "socket.send", "socket.bind"),
+    *("subprocess.Popen", "os.system", "os.exec", "os.spawn", "os.posix_spawn", "os.fork"),
+    "pickle.find_class",
 )
-PROCESSES = (
-    *("subprocess.Popen", "os.system", "os.exec", "os.spawn", "os.posix_spawn", "os.startfile"),
-    *("os.fork", "pty.spawn"),
-)
+"""The beginnings of events that must not happen: network, processes, pickles."""
+
 CHANGES = (
-    *("os.chmod", "os.chown", "os.link", "os.mkdir", "os.remove", "os.rename", "os.rmdir"),
-    *("os.symlink", "os.truncate", "os.utime", "os.setxattr", "os.removexattr", "sqlite3.connect"),
+    *("os.chmod", "os.link", "os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.symlink"),
+    *("os.truncate", "os.utime", "sqlite3.connect"),
 )
 """What changes the paths among its arguments; opening a file to write is looked at apart."""
 
-PICKLED = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
-CODE = (".py", ".pyc", ".so")
+UNREAD = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".py", ".pyc", ".so")
+"""Files of pickles and code, which are not even opened."""
+
 SIGN = "hostile_code"
 """Stands in every text that must not be compiled."""
 
@@ -52,25 +49,14 @@ HARMLESS = frozenset({"fc-list", "uname"})
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
-def _in(path: object, folders: Sequence[Path]) -> bool:
-    """Whether a path, or what it leads to, is one of ``folders`` or lies in one."""
-    if isinstance(path, bytes):
-        path = os.fsdecode(path)
-    if not isinstance(path, str | os.PathLike):
-        return False
-    places = Path(os.path.realpath(path)), Path(os.path.abspath(path))
-    return any(place.is_relative_to(folder) for place in places for folder in folders)
-
-
 class Watch:
     """Notes forbidden events in ``notes``, a file with one in each line; they go on to happen.
 
     ``folder`` is the untrusted one; files may be written in ``writable`` alone.
     """
 
-    def __init__(self, folder: Path, writable: Sequence[Path], notes: Path) -> None:
-        self.folders = [Path(os.path.realpath(folder))]
-        self.writable = [Path(os.path.realpath(path)) for path in writable]
+    def __init__(self, folder: Path, writable: Path, notes: Path) -> None:
+        self.folder, self.writable = Path(os.path.realpath(folder)), Path(writable)
         self.notes = os.open(notes, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         self.busy = False
 
@@ -87,35 +73,31 @@ class Watch:
 
     def objection(self, event: str, arguments: tuple[Any, ...]) -> str:
         """What is wrong with an event, or empty."""
-        if event.startswith(NETWORK):
-            return str(arguments)
-        if event.startswith(PROCESSES):
+        if event.startswith(FORBIDDEN):
             program = os.path.basename(str(arguments[0])) if arguments else ""
-            named = any(str(folder) in str(arguments) for folder in self.folders)
-            return str(arguments[:2]) if named or program not in HARMLESS else ""
+            harmless = program in HARMLESS and str(self.folder) not in str(arguments)
+            return "" if harmless else str(arguments[:2])
+        if event == "open":
+            return self._open(*arguments)
         if event.startswith(CHANGES):
             return self._change(event, arguments)
-        look: dict[str, Callable[..., str]] = {
-            "open": self._open,
-            "compile": self._compile,
-            "exec": self._exec,
-            "import": self._import,
-            "ctypes.dlopen": self._dlopen,
-            "pickle.find_class": lambda *names: ".".join(map(str, names)),
-        }
-        return look[event](*arguments) if event in look else ""
+        if event in ("compile", "exec"):
+            code = arguments[0]
+            text = code if event == "compile" else code.co_names
+            text = text.decode(errors="replace") if isinstance(text, bytes) else str(text)
+            file = arguments[1] if event == "compile" else code.co_filename
+            return f"{event}s {file}" if SIGN in text or self._is_in(file, self.folder) else ""
+        loaded = arguments[:2] if event in ("import", "ctypes.dlopen") else ()
+        return str(loaded) if any(self._is_in(each, self.folder) for each in loaded) else ""
 
     def _open(self, path: object, mode: object, flags: object) -> str:
         writes = isinstance(mode, str) and set("wax+") & set(mode)
         writes = writes or (isinstance(flags, int) and flags & WRITING)
-        if isinstance(path, int):
-            return ""
-        if writes and not self._may_write(path):
+        if writes and not isinstance(path, int) and not self._may_write(path):
             return f"writes {path}"
         name = os.fsdecode(path) if isinstance(path, str | bytes | os.PathLike) else ""
-        if _in(path, self.folders) and name.endswith((*PICKLED, *CODE)):
-            return f"reads {path}"
-        return ""
+        unread = name.endswith(UNREAD) and self._is_in(path, self.folder)
+        return f"reads {path}" if unread else ""
 
     def _change(self, event: str, arguments: tuple[Any, ...]) -> str:
         paths = [each for each in arguments if isinstance(each, str | bytes | os.PathLike)]
@@ -127,27 +109,14 @@ class Watch:
         return f"changes {wrong[0]}" if wrong else ""
 
     def _may_write(self, path: object) -> bool:
-        if path in (os.devnull, ":memory:", ""):
-            return True
-        return isinstance(path, str | bytes | os.PathLike) and _in(
-            os.path.realpath(path), self.writable
-        )
+        return path in (os.devnull, ":memory:", "") or self._is_in(path, self.writable)
 
-    def _compile(self, source: object, filename: object) -> str:
-        text = source.decode(errors="replace") if isinstance(source, bytes) else str(source)
-        if SIGN in text or _in(filename, self.folders):
-            return f"compiles {filename}"
-        return ""
-
-    def _exec(self, code: Any) -> str:
-        file = code.co_filename
-        return f"runs {file}" if _in(file, self.folders) or SIGN in code.co_names else ""
-
-    def _import(self, module: str, file: object, *_: object) -> str:
-        return f"imports {module} from {file}" if _in(file, self.folders) else ""
-
-    def _dlopen(self, name: object) -> str:
-        return f"loads {name}" if _in(name, self.folders) else ""
+    @staticmethod
+    def _is_in(path: object, folder: Path) -> bool:
+        """Whether a path, links followed, is ``folder`` or lies in it."""
+        if not isinstance(path, str | bytes | os.PathLike):
+            return False
+        return Path(os.path.realpath(os.fsdecode(path))).is_relative_to(os.path.realpath(folder))
 
 
 def start(target: Callable[..., None], *arguments: Any) -> int:
@@ -179,15 +148,15 @@ def watch(folder: Path, out: Path) -> None:
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
     os.chdir(sessions.ROOT)
-    sys.addaudithook(Watch(folder, [out], out / "notes"))
+    sys.addaudithook(Watch(folder, out, out / "notes"))
 
 
 def run_claims(folder: Path, out: Path, arguments: Sequence[str]) -> None:
-    """A run of claims in the clone, watched."""
+    """`assay check` on a folder, watched."""
     watch(folder, out)
     written = [f"--evidence={out / 'evidence.sqlite'}", f"--json={out / 'run.json'}"]
     written += [f"--report={out / 'page.html'}", "-p", "no:cacheprovider", "-p", "no:benchmark"]
-    sys.exit(pytest.main([f"--model={folder}", *written, *arguments]))
+    sys.exit(main(["check", str(folder), *written, *arguments]))
 
 
 def load_all(folder: Path, out: Path, arguments: Mapping[str, Mapping[str, Any]]) -> None:

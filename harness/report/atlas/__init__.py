@@ -1,5 +1,0 @@
-"""The atlas: one offline page of results, model types × laws × versions."""
-
-from assay.harness.report.atlas.building import build
-
-__all__ = ["build"]
