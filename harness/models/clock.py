@@ -25,10 +25,6 @@ TOO_SLOW = "too slow for this profile"
 """The message's words for a machine or model on which the brake strikes."""
 
 
-MARGIN = 1.1
-"""Multiple of the brake that a claim may take, as its last pass ends after it."""
-
-
 _CLOCKS: list[ForwardClock] = []
 """The clocks that watch now in this process, the claim's own first."""
 

@@ -37,9 +37,6 @@ from assay.harness.results.errors import BadInput
 NAMED = ("auto", "balanced", "balanced_low_0", "sequential")
 """Maps that accelerate derives from the free memory."""
 
-OFFLOADED = ("disk", "cpu")
-"""Places without arithmetic, where there is a GPU."""
-
 
 @dataclass(frozen=True)
 class Placement:

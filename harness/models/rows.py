@@ -57,9 +57,3 @@ class Rows:
         """Concatenate the rows of one prompt's chunks along positions."""
         names = parts[0].tensors
         return Rows({n: torch.cat([part[n] for part in parts], dim=1) for n in names})
-
-    @staticmethod
-    def along_batch(parts: list[Rows]) -> Rows:
-        """Concatenate the rows of single prompts along the batch."""
-        names = parts[0].tensors
-        return Rows({n: torch.cat([part[n] for part in parts], dim=0) for n in names})

@@ -49,25 +49,22 @@ class Progress:
         self._glyphs = Glyphs(self._console)
         if self._live is not None:
             counts = self._counts_text()
-            empty = Text("")
-            self._task = self._live.add_task("", total=total, counts=counts, now=empty, left=empty)
+            self._task = self._live.add_task("", total=total, counts=counts, now=Text(""))
             self._live.start()
 
     def begin(self, claim: str, subject: str) -> None:
         """Show which claim runs now, on which subject; silent off a terminal."""
         self._show(f"{claim} on {subject}")
 
-    def update(self, result: Result, left: float | None = None) -> None:
-        """Count one finished claim; ``left`` is how many seconds the others may take."""
+    def update(self, result: Result) -> None:
+        """Count one finished claim."""
         if self._console is None or self._glyphs is None:
             return
         self._counts[result.verdict] += 1
         if self._live is None:
             self._console.print(Text(self._claim_line(result)), soft_wrap=True)
             return
-        rest = "" if left is None else f"about {texts.duration(left)} left"
-        counts = self._counts_text()
-        self._live.update(self._task, advance=1, counts=counts, left=Text(rest, style="dim"))
+        self._live.update(self._task, advance=1, counts=self._counts_text())
         self._show(f"{result.id} on {result.subject}")
 
     def note(self, text: str) -> None:
@@ -119,7 +116,6 @@ class Progress:
             _TextField("counts"),
             _TextField("now", now),
             TimeElapsedColumn(),
-            _TextField("left"),
             console=console,
             refresh_per_second=4,
             transient=True,

@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from assay.harness.results.errors import BadInput
 from assay.harness.results.verdicts import Verdict
 
-DECIDED = (Verdict.UPHELD, Verdict.REFUTED)
-
 Probe = Callable[[str, int], Mapping[str, tuple[Verdict, str]]]
 """(version, number of earlier runs) → verdict and reason of every test of the claim.
 

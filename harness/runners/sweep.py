@@ -21,7 +21,7 @@ from msgspec import Meta, Struct
 from assay.harness.checking.profiles import check_profile
 from assay.harness.results import toml
 from assay.harness.results.errors import BadInput
-from assay.harness.results.outputs import keep_out
+from assay.harness.results.outputs import keep_apart
 from assay.harness.results.specs import ModelSpec
 from assay.harness.runners import runner
 from assay.harness.runners.environments import HERE, Environment
@@ -125,7 +125,7 @@ def read(path: Path) -> tuple[Plan, tuple[Cell, ...], Path]:
         raise BadInput(f"{path}: {error}") from error
     evidence = folder / Path(plan.evidence).expanduser()
     named = {f"the model {name}": ModelSpec.recorded(name).path for name in plan.models}
-    keep_out({f"{path}: evidence": evidence}, {k: Path(v) for k, v in named.items() if v})
+    keep_apart({f"{path}: evidence": evidence}, {k: Path(v) for k, v in named.items() if v})
     settings = Settings(
         paths=plan.select.claims,
         keyword=plan.select.keyword,

@@ -50,13 +50,6 @@ def test_parts_along_positions_make_the_whole():
     assert not equal(Rows.along_positions(parts[::-1]), rows)
 
 
-def test_parts_along_the_batch_make_the_whole():
-    rows = numbered()
-    parts = [rows.map(lambda t: t[:1]), rows.map(lambda t: t[1:])]
-    assert equal(Rows.along_batch(parts), rows)
-    assert not equal(Rows.along_batch(parts[::-1]), rows)
-
-
 def test_rows_are_settled_only_where_the_gap_is_wide_enough():
     gap = torch.tensor([[[0.5], [0.1], [0.01]]])
     settled = Rows({"logits": torch.zeros(1, 3, 7), "router gap": gap}).settled(0.05)

@@ -192,7 +192,8 @@ def moved_or_reversed(spec: str, ids: Tensor, dtype: str, repetition: int) -> Ro
     if repetition % 3 == 0:
         return subject.rows(ids.flip(0)).map(lambda tensor: tensor.flip(0))
     if repetition % 3 == 1 or positions.position_table(subject) is not None:
-        return Rows.along_batch([subject.rows(row[None]) for row in ids])
+        parts = [subject.rows(row[None]).tensors for row in ids]
+        return Rows({name: torch.cat([each[name] for each in parts]) for name in parts[0]})
     return subject.rows(ids, positions=positions.usual(subject, ids.shape[1]) + repetition)
 
 
