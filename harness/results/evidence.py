@@ -129,8 +129,11 @@ class Evidence(EvidenceFile):
 
     def check(self) -> None:
         """Raise BadInput where runs or results are not as Assay writes them."""
-        for run in self.runs():
-            self.results(run.id)
+        ids = [run.id for run in self.runs()]
+        if strays := self.counts().keys() - set(ids):
+            raise damaged(self.path, f"results of {min(strays, key=str)!r}, which is no run")
+        for id in ids:
+            self.results(id)
 
     def unfinished(self, key: str) -> str | None:
         """The latest run with this `resume_key` that can be resumed, if there is one: it has no

@@ -51,3 +51,15 @@ def test_damaged_evidence_is_one_line(
     assert error.count("\n") == 1
     assert f"evidence {harmed}: damaged (" in error
     assert not out.exists()
+
+
+def test_results_of_no_run_are_not_merged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    harmed, out = made(tmp_path / "harmed", "r1"), tmp_path / "out"
+    with closing(sqlite3.connect(harmed)) as db:
+        db.execute("UPDATE claims SET run = 'r9'")
+        db.commit()
+    assert main(["merge", str(out), str(harmed)]) == 4
+    assert "damaged (results of 'r9', which is no run)" in capsys.readouterr().err
+    assert not out.exists()
