@@ -7,6 +7,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -56,7 +57,7 @@ def written(path: Path, seed: int) -> Path:
         "versions": dict.fromkeys(("python", "torch", "transformers"), "0"),
         "subjects": {model: {"digest": "a" * 64} for model in models},
     }
-    run = RunRecord.from_json(content)
+    run = msgspec.convert(content, RunRecord)
     with Evidence.open(path) as store:
         store._db.execute("PRAGMA synchronous = OFF")  # the benchmark does not time the disk
         store.begin(run)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
+
+from msgspec.structs import replace
 
 from assay.harness.checking.claim import Claim, Session
 from assay.harness.models.subject import Subject

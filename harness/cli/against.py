@@ -51,10 +51,7 @@ def main(arguments: Sequence[str], load: Load, inspect: Callable[[str, Options],
         run = parity.describe(outcome, one, other, profile, options.seed)
     if options.evidence:
         with Evidence.open(options.evidence) as evidence:
-            evidence.begin(run)
-            for result in outcome.results:
-                evidence.record(run.id, result, one.digest)
-            evidence.finish(run.id, outcome.exit)
+            evidence.add(run, outcome.results, one.digest, outcome.exit)
     if options.json:
         schema.write_json(options.json, run, outcome.results)
     sys.stdout.write("\n".join(lines(outcome, one, other)) + "\n")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import sys
 from collections.abc import Sequence
@@ -33,8 +32,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.html is not None:
         replace_file(options.html, compared.page(comparison, options.least))
     if options.json:
-        content = document(comparison, options.least)
-        sys.stdout.write(json.dumps(content, indent=2, allow_nan=False) + "\n")
+        sys.stdout.write(document(comparison, options.least))
     else:
         compared.show(Console(emoji=False), comparison, options.least)
     return 1 if comparison.worse else 0

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from assay.harness.cli.arguments import Parser, file, word
 from assay.harness.comparison import joining, sides
 from assay.harness.report import html
 from assay.harness.report.texts import counted
 from assay.harness.results.outputs import keep_apart, replace_file
-from assay.harness.results.verdicts import Result
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -19,10 +19,7 @@ def main(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
     side = joining.together(options.runs)
     keep_apart({"--out": options.out}, {name: sides.file_of(name) for name in options.runs})
-    results = [
-        replace(Result.from_json(dict(row)), subject=subject)
-        for (_, _, subject), row in side.rows.items()
-    ]
+    results = [replace(row, subject=subject) for (_, _, subject), row in side.rows.items()]
     replace_file(options.out, html.render(side.run, results))
     said = f"{counted(len(results), 'result')} of {counted(side.runs, 'run')}"
     print(f"{said}: {options.out}", file=sys.stderr)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
-from assay.harness.results.verdicts import UNTIL_BROKEN, Verdict
+from assay.harness.results.verdicts import UNTIL_BROKEN, Result, Verdict
 
 
 class Flip(StrEnum):
@@ -25,19 +23,18 @@ class Search:
     """How a search for a counterexample ended.
 
     ``reach`` is the number of examples that upheld a law, or of the one that broke it; None where
-    older evidence does not say.
+    its details do not say.
     """
 
     verdict: Verdict
     reach: int | None
 
     @classmethod
-    def of(cls, row: Mapping[str, Any]) -> Search:
-        """The search behind a result in the evidence or in a report."""
-        verdict, reach = Verdict(row["verdict"]), row.get("examples", 0)
-        if verdict is Verdict.REFUTED:
-            reach = (row.get("details") or {}).get(UNTIL_BROKEN)
-        return cls(verdict, reach)
+    def of(cls, result: Result) -> Search:
+        """The search behind a result."""
+        refuted = result.verdict is Verdict.REFUTED
+        reach = result.details.get(UNTIL_BROKEN) if refuted else result.examples
+        return cls(result.verdict, reach)
 
     def ended_before(self, other: Search) -> bool:
         """Whether one of the two upheld a law on fewer examples than the other took to break it.

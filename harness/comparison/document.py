@@ -2,99 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
+import msgspec
 from msgspec import Meta
 
 from assay.harness.comparison.changes import Flip
 from assay.harness.comparison.judging import ERROR, Compared, Comparison
 from assay.harness.comparison.sides import Key, Side
 from assay.harness.comparison.texts import TokenChange
+from assay.harness.results.encoding import encode
 from assay.harness.results.json_schema import Count, Name, Record, says, schema
-from assay.harness.results.verdicts import Kind, Verdict, plain_json
+from assay.harness.results.verdicts import Kind, Result, Verdict
 
-VERSION = 1
+VERSION: Final = 1
 """Version of the schema, raised when a key goes or changes its meaning, not for a new key."""
-
-CLAIM_FIELDS = ("verdict", "observed", "bound", "margin", "interval", "examples", "reason")
-"""The fields of a claim on either side."""
-
-RUN_FIELDS = ("id", "started", "finished", "exit", "suite", "profile", "seed", "device", "dtype")
-"""The fields of a run."""
-
-
-def document(comparison: Comparison, least: float) -> dict[str, Any]:
-    """The comparison in plain JSON types, as `SCHEMA` has it; non-finite numbers are null."""
-    flips = [each for kind in Flip for each in comparison.flips(kind)]
-    content = {
-        "schema": VERSION,
-        "before": _side(comparison.before),
-        "after": _side(comparison.after),
-        "changed": {name: list(pair) for name, pair in comparison.changed.items()},
-        "compared": len(comparison.claims),
-        "judged": comparison.judged,
-        "paired": comparison.paired,
-        "error": ERROR,
-        "confidence": comparison.confidence,
-        "least": least,
-        "regressions": len(comparison.flips(Flip.REGRESSION)),
-        "flips": [_claim(each, least) for each in flips],
-        "drifts": [_claim(each, least) for each in comparison.drifts(0.0)],
-        "unjudged": [_claim(each, least) for each in comparison.claims if each.unjudged],
-        "gone": [_key(key) for key in comparison.gone],
-        "new": [_key(key) for key in comparison.new],
-        "gone_subjects": comparison.gone_subjects,
-        "new_subjects": comparison.new_subjects,
-        "other_ids": [_texts(each) for each in comparison.token_changes],
-        "other_weights": {
-            name: [comparison.before.digest(name), comparison.after.digest(name)]
-            for name in comparison.other_weights
-        },
-    }
-    content_as_json: dict[str, Any] = plain_json(content)
-    return content_as_json
-
-
-def _side(side: Side) -> dict[str, Any]:
-    run = side.run.as_json()
-    return {"name": side.name, "runs": side.runs, **{name: run.get(name) for name in RUN_FIELDS}}
-
-
-def _key(key: Key) -> dict[str, str]:
-    return dict(zip(("id", "name", "subject"), key, strict=True))
-
-
-def _texts(each: TokenChange) -> dict[str, Any]:
-    change = each.change
-    where = {"line": change.line + 1, "letter": change.letter, "text": change.text}
-    return {"subject": each.subject, **where, "before": change.before, "after": change.after}
-
-
-def _claim(each: Compared, least: float) -> dict[str, Any]:
-    restated = each.restated
-    content: dict[str, Any] = {
-        **_key(each.key),
-        "kind": each.after["kind"],
-        "flip": each.flip,
-        "vanished": each.vanished or None,
-        "before": {name: each.before.get(name) for name in CLAIM_FIELDS},
-        "after": {name: each.after.get(name) for name in CLAIM_FIELDS},
-        "claimed": None if restated is None else list(restated),
-        "shift": None,
-    }
-    if (shift := each.shift) is not None:
-        content["shift"] = {
-            "shift": shift.shift,
-            "interval": None if each.interval is None else list(each.interval),
-            "p": shift.p,
-            "adjusted": each.adjusted,
-            "size": shift.size,
-            "draws": shift.draws,
-            "paired": shift.paired,
-            "real": each.real,
-            "drift": each.drifted(least),
-        }
-    return content
 
 
 class SideRecord(Record):
@@ -122,7 +44,7 @@ class ResultRecord(Record):
     margin: Annotated[
         float | None, says("Law: powers of ten within the bound. Finding: half-widths.")
     ]
-    interval: Annotated[list[float | None] | None, says("Of a finding: its ends.")]
+    interval: Annotated[tuple[float | None, float | None] | None, says("Of a finding: its ends.")]
     examples: Annotated[Count, says("Inputs tried.")]
     reason: Annotated[str, says("Why it did not apply or was not decided.")]
 
@@ -134,7 +56,7 @@ class ShiftRecord(Record):
 
     shift: Annotated[float | None, says("After less before.")]
     interval: Annotated[
-        list[float | None] | None,
+        tuple[float | None, float | None] | None,
         says("Its interval at the document's `confidence`; an end may be null: not finite."),
     ]
     p: Annotated[float, says("Of no shift at all.", ge=0, le=1)]
@@ -235,3 +157,85 @@ class ComparisonRecord(Record):
 
 
 SCHEMA = schema(ComparisonRecord, "Two runs of Assay compared")
+
+
+def document(comparison: Comparison, least: float) -> str:
+    """The comparison as JSON."""
+    flips = [each for kind in Flip for each in comparison.flips(kind)]
+    record = ComparisonRecord(
+        schema=VERSION,
+        before=_side(comparison.before),
+        after=_side(comparison.after),
+        changed={name: list(pair) for name, pair in comparison.changed.items()},
+        compared=len(comparison.claims),
+        judged=comparison.judged,
+        paired=comparison.paired,
+        error=ERROR,
+        confidence=comparison.confidence,
+        least=least,
+        regressions=len(comparison.flips(Flip.REGRESSION)),
+        flips=[_claim(each, least) for each in flips],
+        drifts=[_claim(each, least) for each in comparison.drifts(0.0)],
+        unjudged=[_claim(each, least) for each in comparison.claims if each.unjudged],
+        gone=[_key(key) for key in comparison.gone],
+        new=[_key(key) for key in comparison.new],
+        gone_subjects=comparison.gone_subjects,
+        new_subjects=comparison.new_subjects,
+        other_ids=[_texts(each) for each in comparison.token_changes],
+        other_weights={
+            name: [comparison.before.digest(name), comparison.after.digest(name)]
+            for name in comparison.other_weights
+        },
+    )
+    return msgspec.json.format(encode(record), indent=2) + "\n"
+
+
+def _side(side: Side) -> SideRecord:
+    names = [name for name in SideRecord.__struct_fields__ if name not in ("name", "runs")]
+    return SideRecord(side.name, side.runs, *(getattr(side.run, name) for name in names))
+
+
+def _key(key: Key) -> ClaimKey:
+    id, name, subject = key
+    return ClaimKey(id, name, subject)
+
+
+def _texts(each: TokenChange) -> TextRecord:
+    change = each.change
+    return TextRecord(
+        *(each.subject, change.line + 1, change.letter, change.text),
+        *(list(change.before), list(change.after)),
+    )
+
+
+def _result(row: Result) -> ResultRecord:
+    return ResultRecord(*(getattr(row, name) for name in ResultRecord.__struct_fields__))
+
+
+def _claim(each: Compared, least: float) -> ClaimRecord:
+    return ClaimRecord(
+        *each.key,
+        kind=each.after.kind,
+        flip=each.flip,
+        vanished=each.vanished or None,
+        before=_result(each.before),
+        after=_result(each.after),
+        claimed=None if each.restated is None else list(each.restated),
+        shift=_shift(each, least),
+    )
+
+
+def _shift(each: Compared, least: float) -> ShiftRecord | None:
+    if (shift := each.shift) is None:
+        return None
+    return ShiftRecord(
+        shift=shift.shift,
+        interval=each.interval,
+        p=shift.p,
+        adjusted=each.adjusted,
+        size=shift.size,
+        draws=shift.draws,
+        paired=shift.paired,
+        real=each.real,
+        drift=each.drifted(least),
+    )

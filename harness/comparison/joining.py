@@ -7,11 +7,12 @@ by the value, on both sides, so that like is compared with like.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from assay.harness.comparison.sides import Key, Side, read
 from assay.harness.results.records import RunRecord, SubjectRecord
+from assay.harness.results.verdicts import Result
 
 SETTINGS = (
     *("dtype", "device", "attention", "profile", "seed", "rounding", "allocation"),
@@ -54,7 +55,7 @@ def joined(parts: Sequence[Side], varied: Sequence[str]) -> Side:
     """Join ``parts``, in the order in which they ended; ``varied`` settings name the models."""
     if len(parts) == 1 and not varied:
         return parts[0]
-    rows: dict[Key, Mapping[str, Any]] = {}
+    rows: dict[Key, Result] = {}
     subjects: dict[str, SubjectRecord] = {}
     for part in parts:
         suffix = "".join(f" · {_phrase(part, name)}" for name in varied)
@@ -65,7 +66,7 @@ def joined(parts: Sequence[Side], varied: Sequence[str]) -> Side:
             rows[key] = row
         subjects |= {name + suffix: facts for name, facts in part.run.subjects.items()}
     run = _run(parts, varied)
-    run.tell(subjects=subjects)
+    run.subjects = subjects
     return Side(parts[0].name, run, rows, len(parts), parts[0].others)
 
 
@@ -79,32 +80,31 @@ def _phrase(part: Side, name: str) -> str:
 
 
 def _run(parts: Sequence[Side], varied: Sequence[str]) -> RunRecord:
-    """The fields of all runs; varying ones are left out, as they are in the models' names."""
-    runs = [part.run.as_json() for part in parts]
-    only_run = runs[0] if len(parts) == 1 else {}
-    names = [name for name in dict.fromkeys(n for run in runs for n in run) if name not in OF_EACH]
-    versions = [run.get("versions") or {} for run in runs]
-    packages = dict.fromkeys(package for each in versions for package in each)
-    content = {
-        "id": only_run.get("id"),
-        "exit": only_run.get("exit"),
-        "started": min(str(run.get("started")) for run in runs),
-        "finished": _last(runs),
-        **{name: _common(runs, name) for name in names if name not in varied},
-        "versions": {name: _common(versions, name) for name in packages if name not in varied},
+    """The settings of all runs; None for varying ones, which the models' names have.
+
+    Values that differ are one text, so fields may have other types than in a run's record.
+    """
+    runs = [part.run for part in parts]
+    common: dict[str, Any] = {
+        name: None if name in varied else _common([getattr(run, name) for run in runs])
+        for name in RunRecord.__struct_fields__
+        if name not in OF_EACH
     }
-    return RunRecord.from_json(
-        {name: value for name, value in content.items() if value is not None}
-    )
+    versions = {
+        name: _common([run.versions.get(name) for run in runs])
+        for name in dict.fromkeys(package for run in runs for package in run.versions)
+        if name not in varied
+    }
+    times: dict[str, Any] = {"started": min(run.started for run in runs)}
+    if len(runs) == 1:
+        times |= {name: getattr(runs[0], name) for name in ("id", "exit", "finished")}
+    else:
+        ends = [run.finished for run in runs]
+        times |= {"id": None, "finished": None if None in ends else max(map(str, ends))}
+    return RunRecord(**common, **times, versions=versions)
 
 
-def _last(runs: Sequence[Mapping[str, Any]]) -> str | None:
-    """When the last run ended; None where one did not."""
-    ends = [run.get("finished") for run in runs]
-    return max(map(str, ends)) if all(ends) else None
-
-
-def _common(entries: Sequence[Mapping[str, Any]], name: str) -> Any:
+def _common(values: Sequence[Any]) -> Any:
     """The common value of all, or all values in a text."""
-    values = {str(each.get(name)): each.get(name) for each in entries}
-    return next(iter(values.values())) if len(values) == 1 else " and ".join(sorted(values))
+    by_text = {str(value): value for value in values}
+    return values[0] if len(by_text) == 1 else " and ".join(sorted(by_text))

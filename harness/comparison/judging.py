@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+import msgspec
 import numpy as np
 from scipy import stats
 
@@ -28,9 +29,8 @@ from assay.harness.comparison.changes import Flip, Search, meaning
 from assay.harness.comparison.shifts import Shift
 from assay.harness.comparison.sides import Key, Side
 from assay.harness.comparison.texts import TokenChange
-from assay.harness.results.arrays import unpack
 from assay.harness.results.errors import BadInput
-from assay.harness.results.verdicts import Kind, Verdict
+from assay.harness.results.verdicts import Kind, Result, Verdict
 
 ERROR = 0.05
 """The false-discovery rate of the reported drifts."""
@@ -44,7 +44,7 @@ OWN = ("id", "started", "finished", "exit", "subjects", "versions")
 
 @dataclass(frozen=True)
 class Compared:
-    """One claim on one subject in both runs, as `Result.as_json`.
+    """One claim on one subject in both runs.
 
     ``paired`` says whether both drew the same inputs in the same order; ``vanished`` names the
     capability that the model no longer has, if the claim does not apply for want of it.
@@ -53,8 +53,8 @@ class Compared:
     """
 
     key: Key
-    before: Mapping[str, Any]
-    after: Mapping[str, Any]
+    before: Result
+    after: Result
     paired: bool = True
     vanished: str = ""
     shift: Shift | None = None
@@ -64,7 +64,7 @@ class Compared:
     @property
     def law(self) -> bool:
         """Whether the claim is a law; else it is a finding."""
-        return bool(self.after["kind"] == Kind.LAW)
+        return self.after.kind is Kind.LAW
 
     @property
     def real(self) -> bool:
@@ -83,8 +83,9 @@ class Compared:
     @property
     def moved(self) -> float:
         """By how much the reported number grew: a law's margin, a finding's statistic."""
-        name = "margin" if self.law else "observed"
-        one, other = self.before.get(name), self.after.get(name)
+        one, other = (
+            row.margin if self.law else row.observed for row in (self.before, self.after)
+        )
         return 0.0 if one is None or other is None else other - one
 
     @property
@@ -103,9 +104,7 @@ class Compared:
     @property
     def restated(self) -> tuple[str, str] | None:
         """The statement of the claim in both runs, where they differ."""
-        one, other = (
-            row.get("details", {}).get("claimed", "") for row in (self.before, self.after)
-        )
+        one, other = (row.details.get("claimed", "") for row in (self.before, self.after))
         return None if one == other else (one, other)
 
 
@@ -227,10 +226,10 @@ def _vanished(before: Side, after: Side, key: Key) -> str:
     Empty where no capability was lost: the second run cannot build the model, or has another
     reason.
     """
-    verdicts = [Verdict(side.rows[key]["verdict"]) for side in (before, after)]
+    verdicts = [side.rows[key].verdict for side in (before, after)]
     if verdicts != [Verdict.UPHELD, Verdict.NOT_APPLICABLE]:
         return ""
-    named = str(after.rows[key].get("reason") or "").partition(":")[0]
+    named = after.rows[key].capability
     lost = after.missing(key[2]).keys() - before.missing(key[2]).keys()
     return named if named in lost else ""
 
@@ -238,16 +237,13 @@ def _vanished(before: Side, after: Side, key: Key) -> str:
 def _shift(before: Side, after: Side, key: Key, paired: bool) -> Shift | None:
     """How far the claim's number moved; None without samples of the same quantity."""
     one, other = before.rows[key], after.rows[key]
-    law = other["kind"] == Kind.LAW
+    law = other.kind is Kind.LAW
     name = "margin" if law else "effect"
-    first, second = ((row.get("sample") or {}).get(name) for row in (one, other))
-    if first is None or second is None or one["kind"] != other["kind"]:
+    old, new = (row.sample.get(name) for row in (one, other))
+    if old is None or new is None or one.kind is not other.kind or old.ndim != new.ndim:
         return None
-    if first == second:
-        return Shift(0.0, 1.0, lambda error: (0.0, 0.0), first["shape"][0], paired)
-    old, new = unpack(first), unpack(second)
-    if old.ndim != new.ndim:
-        return None
+    if np.array_equal(old, new, equal_nan=True):
+        return Shift(0.0, 1.0, lambda error: (0.0, 0.0), len(old), paired)
     if law:
         return shifts.of_margins(old, new, paired)
     statistic = statistic_of(other)
@@ -256,9 +252,9 @@ def _shift(before: Side, after: Side, key: Key, paired: bool) -> Shift | None:
     return shifts.between(statistic, old, new, paired)
 
 
-def statistic_of(row: Mapping[str, Any]) -> Statistic | None:
+def statistic_of(row: Result) -> Statistic | None:
     """The statistic of a finding, read from its statement, such as ``share ≥ 0.9``."""
-    claimed = str(row.get("details", {}).get("claimed", ""))
+    claimed = str(row.details.get("claimed", ""))
     return next((each for name, each in EVERY.items() if claimed.startswith(f"{name} ")), None)
 
 
@@ -288,7 +284,8 @@ def _changed(before: Side, after: Side) -> dict[str, tuple[Any, Any]]:
     """Settings and versions that differ, by name: before and after."""
     settings_of = []
     for each in (before, after):
-        settings = {name: value for name, value in each.run.as_json().items() if name not in OWN}
+        run = msgspec.to_builtins(each.run)
+        settings = {name: value for name, value in run.items() if name not in OWN}
         settings_of.append({**settings, **each.run.versions})
     names = list(dict.fromkeys([*settings_of[0], *settings_of[1]]))
     pairs = {name: (settings_of[0].get(name), settings_of[1].get(name)) for name in names}

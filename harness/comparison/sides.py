@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
-from assay.harness.comparison import reports
 from assay.harness.results.errors import BadInput
 from assay.harness.results.evidence import Evidence
+from assay.harness.results.evidence_file import MAGIC
 from assay.harness.results.records import RunRecord, SubjectRecord
+from assay.harness.results.schema import read_json
+from assay.harness.results.verdicts import Result
 
 Key = tuple[str, str, str]
 """A claim's number, its name, and the subject's name."""
-
-SQLITE = b"SQLite format 3\0"
-"""The first bytes of an evidence file that is not empty."""
 
 NUMBER = re.compile(r"-?[0-9]{1,5}")
 """The number of a run; a longer one is an id."""
@@ -32,7 +30,7 @@ ALL = "all"
 
 @dataclass(frozen=True)
 class Side:
-    """One run: its name on the command line, its record, and its results as `Result.as_json`.
+    """One run: its name on the command line, its record, and its results.
 
     Or ``runs`` of them joined into one (`harness.comparison.joining`).  ``others`` is the number
     of finished runs of the same file that the name leaves out implicitly.
@@ -40,7 +38,7 @@ class Side:
 
     name: str
     run: RunRecord
-    rows: Mapping[Key, Mapping[str, Any]]
+    rows: Mapping[Key, Result]
     runs: int = 1
     others: int = 0
 
@@ -82,18 +80,17 @@ def read(name: str) -> list[Side]:
             raise BadInput(
                 f"{name}: {path} is not an SQLite file, so no evidence with runs to choose"
             )
-        run, claims = reports.read(path)
-        sides = [Side(name, run, {_key(row): row for row in claims})]
+        run, results = read_json(path)
+        sides = [Side(name, run, _by_key(results))]
     else:
         with Evidence.read(path) as evidence:
             if not (runs := evidence.runs()):
                 raise BadInput(f"{path}: holds no run")
             chosen = _ended(path, runs) if which == ALL else [_chosen(path, runs, which)]
             others = len(_ended(path, runs)) - 1 if which is None else 0
-            sides = []
-            for run in chosen:
-                rows = {_key(row): row for _, row in evidence.rows(run.id)}
-                sides.append(Side(name, run, rows, others=others))
+            sides = [
+                Side(name, run, _by_key(evidence.results(run.id)), others=others) for run in chosen
+            ]
     if not any(side.rows for side in sides):
         none = "no run has" if which == ALL else "the run has no"
         raise BadInput(f"{name}: {none} results")
@@ -110,13 +107,13 @@ def _is_sqlite(path: Path) -> bool:
     """Whether its first bytes say so; an empty file is an empty database."""
     try:
         with path.open("rb") as file:
-            return file.read(len(SQLITE)) in (SQLITE, b"")
+            return file.read(len(MAGIC)) in (MAGIC, b"")
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror or error}") from error
 
 
-def _key(row: Mapping[str, Any]) -> Key:
-    return row["id"], row["name"], row["subject"]
+def _by_key(results: Iterable[Result]) -> dict[Key, Result]:
+    return {(each.id, each.name, each.subject): each for each in results}
 
 
 def _ended(path: Path, runs: list[RunRecord]) -> list[RunRecord]:
@@ -124,7 +121,7 @@ def _ended(path: Path, runs: list[RunRecord]) -> list[RunRecord]:
     ended = [run for run in runs if run.finished is not None]
     if not ended:
         raise BadInput(f"{path}: no run in it finished; name one as {path}@N")
-    return sorted(ended, key=lambda run: str(run.finished))
+    return sorted(ended, key=lambda run: run.finished or "")
 
 
 def _chosen(path: Path, runs: list[RunRecord], which: str | None) -> RunRecord:

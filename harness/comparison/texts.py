@@ -25,7 +25,7 @@ def changes(before: Side, after: Side) -> list[TokenChange]:
         {
             subject: record
             for (_, _, subject), row in side.rows.items()
-            if (record := (row.get("details") or {}).get(KEY)) is not None
+            if (record := row.details.get(KEY)) is not None
         }
         for side in (before, after)
     ]

@@ -76,7 +76,7 @@ def describe_run(options: Options, profile: str, seed: int) -> RunRecord:
     """
     mapped = options.device_map
     placed = "" if mapped is None else f", device map {placement.describe(mapped)}"
-    run = RunRecord(
+    return RunRecord(
         id=uuid.uuid4().hex,
         started=now(),
         suite=harness.__version__,
@@ -85,12 +85,13 @@ def describe_run(options: Options, profile: str, seed: int) -> RunRecord:
         device=device_name(options.device) + placed,
         dtype="float32" if options.dtype == AUTO else options.dtype,
         attention=options.attention,
+        attends=options.attends,
+        bitwise=options.bitwise,
         versions=versions(),
         platform=platform.platform(),
         threads=torch.get_num_threads(),
+        untested=compat.untested(),
     )
-    run.tell(attends=options.attends, bitwise=options.bitwise, untested=compat.untested())
-    return run
 
 
 def describe_subject(subject: Subject, brake: float = math.inf) -> SubjectRecord:

@@ -31,14 +31,17 @@ from assay.harness.plugin.interrupts import Interrupts
 from assay.harness.plugin.recording import Recorder
 from assay.harness.plugin.request import REQUEST, RunRequest
 from assay.harness.plugin.settling import (
+    ATTRIBUTE,
     BUDGETED,
     DONE,
     SETTLED,
     Assay,
+    Settled,
     claim_of,
     expected_of_models,
     name_of,
 )
+from assay.harness.results.encoding import decode, encode
 from assay.harness.results.errors import BadInput
 from assay.harness.results.evidence_file import default_path
 from assay.harness.results.verdicts import Kind
@@ -321,11 +324,27 @@ def pytest_runtest_makereport(
         report.longrepr = str(error)
         report.refused = str(error)  # type: ignore[attr-defined]
     elif call.when == "call" and SETTLED in item.stash:
-        item.stash[SETTLED].attach(report)
+        setattr(report, ATTRIBUTE, item.stash[SETTLED])
     if (failure := gpu_failure()) and claim_of(item) is not None:
         report.gpu_failure = failure  # type: ignore[attr-defined]
         item.session.shouldstop = failure
     return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_report_to_serializable() -> Generator[None, Any, Any]:
+    """Write a claim's outcome as text: xdist sends plain types only."""
+    content = yield
+    if content and ATTRIBUTE in content:
+        content[ATTRIBUTE] = encode(content[ATTRIBUTE])
+    return content
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_report_from_serializable(data: dict[str, Any]) -> None:
+    """Read the outcome that a worker sent."""
+    if ATTRIBUTE in data:
+        data[ATTRIBUTE] = decode(data[ATTRIBUTE], Settled)
 
 
 def pytest_report_teststatus(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from assay.harness.checking.sensitivity import beyond_rounding
 from assay.harness.models import runs
@@ -15,7 +15,8 @@ from assay.harness.plugin import options, selection, toy
 from assay.harness.plugin.request import DEFAULT, RunRequest, dtypes
 from assay.harness.plugin.settling import RESUMED, Recorded, Settled, claim_of, expected_of_models
 from assay.harness.report import html, summary, words
-from assay.harness.results import expectation_files, expectations, outputs, records, schema
+from assay.harness.results import expectation_files, expectations, outputs, schema
+from assay.harness.results.encoding import encode
 from assay.harness.results.errors import BadInput
 from assay.harness.results.evidence import Evidence, resume_key
 from assay.harness.results.records import SubjectRecord
@@ -38,13 +39,15 @@ class Recorder:
 
     def __init__(self, config: pytest.Config) -> None:
         self.config, self.request = config, RunRequest.of(config)
-        self.run = runs.describe_run(self.request.loading, self.request.profile, self.request.seed)
-        self.run.tell(**self.request.emulated)
+        described = runs.describe_run(
+            self.request.loading, self.request.profile, self.request.seed
+        )
+        self.run = replace(described, **self.request.emulated)
         named = self.request.named or [DEFAULT]
         self.run.selection = selection.chosen(config, named, self.request.claims)
         kinds = {ModelSpec.recorded(model).kind for model in self.request.models}
         if self.request.loading.dtype == AUTO and ModelKind.CHECKPOINT in kinds:
-            self.run.selection.tell(dtype=AUTO)
+            self.run.selection = replace(self.run.selection, dtype=AUTO)
         self.claims: dict[str, None] = {}
         self.results: list[Result] = []
         self._failure = ""
@@ -79,8 +82,8 @@ class Recorder:
         self._settle_dtype()
         if self.request.resume:
             self._open()
-            rows = [(result.as_json(), digest) for (*_, digest), result in self.resumed.items()]
-            node.workerinput[RESUMED] = json.dumps(rows)
+            rows = [(result, digest) for (*_, digest), result in self.resumed.items()]
+            node.workerinput[RESUMED] = encode(rows)
 
     def _expect(self, claims: Sequence[str]) -> None:
         """Prepare for these claims, by their node ids."""
@@ -271,8 +274,7 @@ class Recorder:
         wrong: list[str] = []
         unjudged: dict[str, list[str]] = {}
         for name, subject in self.run.subjects.items():
-            recorded = subject.recorded or records.Recorded()
-            dtype = self.run.dtype_of(name)
+            recorded, dtype = subject.recorded, self.run.dtype_of(name)
             lacks = expectations.Lacks(expected, name, recorded, dtype, self.results)
             wrong += lacks.unexpected
             self.notes += lacks.of_earlier_versions

@@ -6,13 +6,13 @@ report (`Settled`).
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import pytest
+from msgspec import Struct
+from msgspec.structs import replace
 
 from assay.harness.checking import findings
 from assay.harness.checking.absent import Absent
@@ -26,6 +26,7 @@ from assay.harness.plugin.budget import Budget
 from assay.harness.plugin.dry_run import LISTED, Entry
 from assay.harness.plugin.request import RunRequest
 from assay.harness.results import expectation_files, expectations
+from assay.harness.results.encoding import decode
 from assay.harness.results.errors import BadInput
 from assay.harness.results.expectations import Expectations, Judgement
 from assay.harness.results.records import SubjectRecord
@@ -55,33 +56,24 @@ NOT_EXAMINED = "not examined: budget"
 SETTLED = pytest.StashKey["Settled"]()
 """The outcome of a test."""
 
+ATTRIBUTE = "assay"
+"""The attribute of a report that has the outcome; text between processes, by `encoding`."""
+
 RESUMED = "assay-resumed"
 """The key under which an xdist worker receives the recorded results."""
 
 
-@dataclass(frozen=True)
-class Settled:
-    """A claim settled on a subject, as it travels on a test's report from process to process."""
+class Settled(Struct, frozen=True):
+    """A claim settled on a subject, as a test's report carries it."""
 
     result: Result
     subject: SubjectRecord
     judgement: Judgement
 
-    def attach(self, report: pytest.TestReport) -> None:
-        """Put it on ``report``, as text: xdist sends plain types only."""
-        message = {"result": self.result.as_json(), "subject": self.subject.as_json()}
-        message["judgement"] = asdict(self.judgement)
-        report.assay = json.dumps(message)  # type: ignore[attr-defined]
-
     @classmethod
     def on(cls, report: pytest.TestReport) -> Settled | None:
         """The outcome that a report carries, if it is a claim's."""
-        if (text := getattr(report, "assay", None)) is None:
-            return None
-        message = json.loads(text)
-        judgement = Judgement(**message["judgement"])
-        subject = SubjectRecord.from_json(message["subject"])
-        return cls(Result.from_json(message["result"]), subject, judgement)
+        return getattr(report, ATTRIBUTE, None)
 
 
 def expected_of_models(config: pytest.Config) -> dict[str, Expectations]:
@@ -194,8 +186,7 @@ class Assay:
         """The result that the resumed run has recorded; None unless resuming."""
         if DONE not in self.config.stash:
             message = self.config.workerinput.get(RESUMED, "[]")  # type: ignore[attr-defined]
-            rows = json.loads(message)
-            results = [(Result.from_json(row), digest) for row, digest in rows]
+            results = decode(message, list[tuple[Result, str]])
             self.config.stash[DONE] = {(r.name, r.subject, d): r for r, d in results}
         return self.config.stash[DONE].get((name, subject.name, subject.digest))
 
@@ -235,10 +226,7 @@ def _properties(result: Result, judgement: Judgement) -> list[tuple[str, str]]:
 
 
 def _shown(result: Result) -> list[str]:
-    """A counterexample in lines: the drawn inputs, the numbers, and the replay command."""
+    """A counterexample in lines, and the command that replays it."""
     if (example := result.counterexample) is None:
         return []
-    drawn = [f"{label}: {value}" for label, value in example.inputs.items()]
-    numbers = f"observed {example.observed}, allowed {example.allowed}, at {example.where}"
-    again = [f"replay: {example.replay}"] if example.replay else []
-    return [*drawn, numbers, *again]
+    return example.lines + ([f"replay: {example.replay}"] if example.replay else [])

@@ -17,7 +17,7 @@ from assay.harness.report import words
 from assay.harness.report.exhibits import CLASSES
 from assay.harness.report.templates import render
 from assay.harness.report.texts import counted, moment, number, shortened, visible
-from assay.harness.results.verdicts import Verdict
+from assay.harness.results.verdicts import Result, Verdict
 
 MOST_ROWS = 25
 """The most rows of a table in a terminal; the JSON has all."""
@@ -182,30 +182,26 @@ def _named(each: Compared) -> tuple[str, str]:
 
 
 def _flip_cells(each: Compared) -> tuple[str, ...]:
-    return (*_named(each), str(each.flip), *(_verdict(each, row) for row in _rows(each)))
+    rows = (each.before, each.after)
+    return (*_named(each), str(each.flip), *(_verdict(each, row) for row in rows))
 
 
 def _drift_cells(each: Compared) -> tuple[str, ...]:
     low, high = each.interval or (None, None)
     shift = each.shift.shift if each.shift else None
-    numbers = (_number(each, row) for row in _rows(each))
+    numbers = (_number(each, row) for row in (each.before, each.after))
     return (*_named(each), *numbers, signed(shift), f"{signed(low)} to {signed(high)}")
 
 
-def _rows(each: Compared) -> tuple[Any, Any]:
-    return each.before, each.after
+def _verdict(each: Compared, row: Result) -> str:
+    return f"{row.verdict}\n{_number(each, row)}"
 
 
-def _verdict(each: Compared, row: Any) -> str:
-    return f"{row['verdict']}\n{_number(each, row)}"
-
-
-def _number(each: Compared, row: Any) -> str:
+def _number(each: Compared, row: Result) -> str:
     """A law's least margin, or a finding's observed value."""
     if each.law:
-        margin = row.get("margin")
-        return "–" if margin is None else f"{margin:+.2f} dec"
-    return number(row.get("observed"))
+        return "–" if row.margin is None else f"{row.margin:+.2f} dec"
+    return number(row.observed)
 
 
 def signed(value: float | None) -> str:
@@ -240,23 +236,22 @@ def _row(each: Compared) -> dict[str, Any]:
     """A claim for the page: text, and the classes of its verdicts."""
     claim, name, subject = map(visible, each.key)
     low, high = each.interval or (None, None)
-    reason = str(each.after.get("reason") or "")
-    example = each.after.get("counterexample") or {}
+    example = each.after.counterexample
     return {
         "id": claim,
         "name": name,
         "subject": subject,
-        "class": CLASSES[Verdict(each.after["verdict"])],
+        "class": CLASSES[each.after.verdict],
         "sides": [
             {
-                "verdict": row["verdict"],
-                "class": CLASSES[Verdict(row["verdict"])],
+                "verdict": str(row.verdict),
+                "class": CLASSES[row.verdict],
                 "number": _number(each, row),
             }
-            for row in _rows(each)
+            for row in (each.before, each.after)
         ],
-        "reason": visible(reason),
-        "replay": visible(str(example.get("replay") or "")),
+        "reason": visible(each.after.reason),
+        "replay": visible(example.replay if example else ""),
         "shift": signed(each.shift.shift) if each.shift else "–",
         "interval": f"{signed(low)} to {signed(high)}" if each.interval else "",
     }

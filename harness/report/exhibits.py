@@ -56,7 +56,6 @@ def counterexample(row: Result) -> dict[str, Any]:
         "observed": texts.power(example.observed),
         "allowed": texts.power(example.allowed),
         "times": _times(example.observed, example.allowed),
-        "others": shown(words.other_entries(example)),
         "replay": texts.visible(texts.clipped(example.replay, MOST_COMMAND)),
     }
 

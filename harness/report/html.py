@@ -109,8 +109,11 @@ def page_values(
         "absent": _all_absent(detailed),
         "environment": _environment(run, len(groups) <= MOST_DETAILED),
         "works": [
-            {"key": key} | {name: texts.visible(text) for name, text in work.items()}
-            for key, work in bibliography.works(row.source for row in ordered).items()
+            {
+                name: texts.visible(getattr(work, name))
+                for name in ("key", "title", "author", "address")
+            }
+            for work in bibliography.works(row.source for row in ordered)
         ],
         "bound_at": round(page_rows.BOUND_AT, 1),
         "meanings": words.MEANINGS,

@@ -148,7 +148,7 @@ def _facts(example: Counterexample, row: Result) -> list[tuple[str, str]]:
         facts.append(("where", example.where))
     facts.append(("observed", texts.number(example.observed)))
     facts.append(("allowed", texts.number(example.allowed)))
-    return facts + words.other_entries(example)
+    return facts
 
 
 def _print(console: Console, glyphs: Glyphs, line: str, style: str = "") -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 
-from assay.harness.report.texts import clipped, counted, large, plain
+from msgspec.structs import replace
+
+from assay.harness.report.texts import clipped, counted, large
 from assay.harness.results.records import Counterexample, RunRecord, SubjectRecord
-from assay.harness.results.verdicts import Kind, Result, Verdict
+from assay.harness.results.verdicts import Kind, Result, Verdict, number_order
 
 Judgements = Mapping[tuple[str, str], str]
 """The judgement of a verdict in this run, by claim name and subject: ``expected: …``."""
@@ -64,8 +64,7 @@ def tally(results: Iterable[Result]) -> dict[Verdict, int]:
 
 def catalogue_order(result: Result) -> tuple[list[str | int], str]:
     """A sort key by which A2 comes before A10."""
-    parts = re.split(r"(\d+)", result.id)
-    return [int(part) if part.isdecimal() else part for part in parts], result.name
+    return number_order(result.id), result.name
 
 
 def by_subject(run: RunRecord, results: Sequence[Result]) -> dict[str, list[Result]]:
@@ -79,7 +78,7 @@ def by_subject(run: RunRecord, results: Sequence[Result]) -> dict[str, list[Resu
 def meant(subject: SubjectRecord) -> str:
     """Whether a model is meant to be causal, and why; empty where the run does not say."""
     attends = subject.attends
-    if attends is None or not attends.why:
+    if not attends.why:
         return ""
     ways = {"causal": "meant to be causal", "both": "meant to attend both ways"}
     return f"{ways.get(str(attends.ways), 'neither causal nor bidirectional')}: {attends.why}"
@@ -145,8 +144,7 @@ def _unexamined(results: Iterable[Result], run: RunRecord | None) -> str:
     groups: dict[str, list[Result]] = {}
     for result in results:
         subject = None if run is None else run.subjects.get(result.subject)
-        recorded = None if subject is None else subject.recorded
-        lacks = {} if recorded is None else recorded.lacks
+        lacks = {} if subject is None else subject.recorded.lacks
         if why := lacks.get(result.capability):
             groups.setdefault(why, []).append(result)
         elif result.unavailable:
@@ -220,12 +218,12 @@ def shape(facts: SubjectRecord) -> str:
     """
     if why := facts.missing.get("model"):
         return f"not here: {why}"
-    words = [str(facts.model_type)] if facts.model_type else []
-    if facts.layers is not None and facts.hidden is not None:
+    words = [facts.model_type] if facts.model_type else []
+    if facts.hidden:
         words.append(f"{facts.layers} layers × {facts.hidden}")
-    if facts.parameters is not None:
+    if facts.parameters:
         words.append(f"{large(facts.parameters)} parameters")
-    if facts.vocabulary is not None:
+    if facts.vocabulary:
         words.append(f"vocabulary {facts.vocabulary}")
     if facts.context is not None:
         words.append(f"context {facts.context}")
@@ -238,8 +236,3 @@ def counterexample(result: Result) -> Counterexample:
     observed = result.observed if example.observed is None else example.observed
     allowed = result.bound if example.allowed is None else example.allowed
     return replace(example, observed=observed, allowed=allowed)
-
-
-def other_entries(example: Counterexample) -> list[tuple[str, str]]:
-    """What no field of a counterexample holds, as pairs of key and text."""
-    return [(name, plain(value)) for name, value in example.extras.items()]

@@ -5,10 +5,11 @@ from __future__ import annotations
 import base64
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
@@ -17,18 +18,19 @@ Array = NDArray[np.float64]
 def pack(array: Array) -> dict[str, Any]:
     """``array`` as JSON: its shape, and its float64 numbers compressed and in base64."""
     array = np.ascontiguousarray(array, dtype="<f8")
-    data = base64.b64encode(zlib.compress(array.tobytes())).decode("ascii")
-    return {"shape": list(array.shape), "float64": data}
+    return {"shape": array.shape, "float64": zlib.compress(array.tobytes())}
 
 
 def unpack(packed: dict[str, Any]) -> Array:
-    """The inverse of `pack`."""
-    raw = zlib.decompress(base64.b64decode(packed["float64"]))
-    return np.frombuffer(raw, dtype="<f8").reshape(packed["shape"]).copy()
+    """The inverse of `pack`, from JSON; raises ValueError."""
+    try:
+        raw = zlib.decompress(base64.b64decode(packed["float64"]))
+        return np.frombuffer(raw, dtype="<f8").reshape(packed["shape"]).copy()
+    except (zlib.error, LookupError, TypeError) as error:
+        raise ValueError(f"an array cannot be unpacked ({error})") from error
 
 
-@dataclass(frozen=True, eq=False)
-class Plot:
+class Plot(Struct, frozen=True, eq=False):
     """A picture of a finding, as the numbers that it is drawn from.
 
     ``kind`` says how ``arrays``, by label, are to be read:
@@ -46,20 +48,9 @@ class Plot:
 
     title: str
     kind: str
-    arrays: dict[str, Array] = field(default_factory=dict)
+    arrays: dict[str, Array] = msgspec.field(default_factory=dict)
     x: str = ""
     y: str = ""
     log: bool = False
     columns: Sequence[str] = ()
     rows: Sequence[Sequence[str]] = ()
-
-    def as_json(self) -> dict[str, Any]:
-        """Plain JSON types."""
-        arrays = {label: pack(array) for label, array in self.arrays.items()}
-        return {**vars(self), "arrays": arrays}
-
-    @classmethod
-    def from_json(cls, content: dict[str, Any]) -> Plot:
-        """The inverse of `as_json`."""
-        arrays = {label: unpack(array) for label, array in content["arrays"].items()}
-        return cls(**{**content, "arrays": arrays})

@@ -199,11 +199,7 @@ def named(source: str) -> str:
     return "".join(text for text, _ in pieces(source))
 
 
-def works(sources: Iterable[str]) -> dict[str, dict[str, str]]:
-    """The works that ``sources`` name, by key, in plain types: the JSON's bibliography."""
+def works(sources: Iterable[str]) -> list[Work]:
+    """The works that ``sources`` name, in the order of `WORKS`."""
     keys = {work.key for source in sources for work in cited(source)}
-    return {
-        work.key: {"title": work.title, "author": work.author, "address": work.address}
-        for work in WORKS
-        if work.key in keys
-    }
+    return [work for work in WORKS if work.key in keys]

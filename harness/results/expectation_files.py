@@ -38,21 +38,41 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
 
 from assay.harness.results import toml
 from assay.harness.results.errors import BadInput
 from assay.harness.results.expectations import Expectations, Expected, Key, judge, named
 from assay.harness.results.outputs import replace_file
-from assay.harness.results.verdicts import Result, Verdict
+from assay.harness.results.verdicts import Result, Verdict, number_order
 
-FILE_KEYS = {"model": str, "dtype": str, "claim": list, "capability": list}
-KEYS = {
-    **{"id": str, "name": str, "claims": list},
-    **{"verdict": str, "reason": str, "sometimes": bool},
-}
 USUAL = "float32"
 HEADER = "# Verdicts expected of this model; anything but upheld needs a reason.\n"
+Text = Annotated[str, Meta(min_length=1)]
+
+
+class _Entry(Struct, forbid_unknown_fields=True):
+    verdict: Verdict
+    id: Text | None = None
+    name: str | None = None
+    claims: Annotated[list[str], Meta(min_length=1)] | None = None
+    reason: str = ""
+    sometimes: bool = False
+
+
+class _Capability(Struct, forbid_unknown_fields=True):
+    name: Text
+    reason: Text
+
+
+class _File(Struct, forbid_unknown_fields=True):
+    model: Text
+    dtype: Text = USUAL
+    claim: list[_Entry] = []
+    capability: list[_Capability] = []
 
 
 def load(folder: Path) -> dict[str, Expectations]:
@@ -122,7 +142,7 @@ def emit(
     A claim whose reason is still to be written has an entry of its own.
     """
     entries: dict[object, list[Key]] = {}
-    for key, row in sorted(rows.items(), key=lambda row: _order(row[0])):
+    for key, row in sorted(rows.items(), key=lambda row: _order(*row[0])):
         explained = row.verdict is Verdict.UPHELD or row.reason.strip()
         together = explained and _key(_text(key)) == key
         cause = (row.verdict, row.reason, row.sometimes) if together else key
@@ -140,6 +160,10 @@ def emit(
     for name, reason in (lacks or {}).items():
         lines += ["", "[[capability]]", f"name = {_quote(name)}", f"reason = {_quote(reason)}"]
     return "\n".join(lines) + "\n"
+
+
+def _order(claim: str, name: str | None) -> tuple[Any, ...]:
+    return number_order(claim), claim, name or ""
 
 
 def _named(keys: list[Key]) -> list[str]:
@@ -173,13 +197,6 @@ def _quote(text: str) -> str:
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def _order(key: Key) -> tuple[Any, ...]:
-    """C8 before C10; an entry without a name first."""
-    claim, name = key
-    parts = re.split(r"(\d+)", claim, flags=re.ASCII)
-    return [(int(p), "") if i % 2 else (0, p) for i, p in enumerate(parts)], claim, name or ""
-
-
 def _find(folder: Path, subject: str, dtype: str) -> tuple[Path, Expectations]:
     """The file of a model, whatever its name, with its content; or a new path."""
     taken = set()
@@ -197,68 +214,32 @@ def _find(folder: Path, subject: str, dtype: str) -> tuple[Path, Expectations]:
 
 def _read(path: Path) -> Expectations:
     """One file, its reasons possibly still empty."""
-    content = toml.read(path)
-    _check(str(path), content, FILE_KEYS, {"model"})
+    try:
+        content = msgspec.convert(toml.read(path), _File)
+    except msgspec.ValidationError as error:
+        raise BadInput(f"{path}: {error}") from error
     entries: dict[Key, Expected] = {}
-    for number, row in enumerate(content.get("claim", []), start=1):
+    for number, row in enumerate(content.claim, start=1):
         where = f"{path}, claim {number}"
-        if not isinstance(row, dict):
-            raise BadInput(f"{where}: not a table; write [[claim]]")
-        _check(where, row, KEYS, {"verdict"})
         for key in _keys(where, row):
             here = f"{where} ({key[0]!r})"
-            if row["verdict"] not in [verdict.value for verdict in Verdict]:
-                known = ", ".join(Verdict)
-                raise BadInput(f"{here}: {row['verdict']!r} is not a verdict; there are {known}")
             if key in entries:
                 entry = named(here, key)
                 raise BadInput(f"{entry}: is already listed as {entries[key].where}")
-            verdict, reason = Verdict(row["verdict"]), row.get("reason", "")
-            entries[key] = Expected(verdict, reason, here, row.get("sometimes", False))
-    dtype = content.get("dtype", USUAL)
-    return Expectations(content["model"], path, dtype, entries, _lacks(path, content))
+            entries[key] = Expected(row.verdict, row.reason, here, row.sometimes)
+    lacks = {row.name: row.reason for row in content.capability}
+    return Expectations(content.model, path, content.dtype, entries, lacks)
 
 
-def _lacks(path: Path, content: Mapping[str, Any]) -> dict[str, str]:
-    """The capabilities that the model lacks, each with its reason."""
-    lacks: dict[str, str] = {}
-    for number, row in enumerate(content.get("capability", []), start=1):
-        where = f"{path}, capability {number}"
-        if not isinstance(row, dict):
-            raise BadInput(f"{where}: not a table; write [[capability]]")
-        _check(where, row, {"name": str, "reason": str}, {"name", "reason"})
-        if row["name"] in lacks:
-            raise BadInput(f"{where}: {row['name']!r} is already listed")
-        lacks[row["name"]] = row["reason"]
-    return lacks
-
-
-def _keys(where: str, row: dict[str, Any]) -> list[Key]:
+def _keys(where: str, row: _Entry) -> list[Key]:
     """The claims that an entry is about."""
-    if "claims" not in row:
-        _check(where, row, KEYS, {"id"})
-        return [(row["id"], row.get("name"))]
-    for other in ("id", "name"):
-        if other in row:
-            raise BadInput(f"{where}: {other} and claims; give one or the other")
-    _check(where, row, KEYS, {"claims"})
+    if row.claims is None and row.id is not None:
+        return [(row.id, row.name)]
+    if row.claims is None or row.id is not None or row.name is not None:
+        raise BadInput(f"{where}: give either an id, with or without a name, or claims")
     keys = []
-    for text in row["claims"]:
-        if not isinstance(text, str):
-            raise BadInput(f"{where}: claims has {text!r}, not a str")
+    for text in row.claims:
         if (key := _key(text)) is None:
             raise BadInput(f"{where}: claims has {text!r}; write 'C2' or 'C2: its name'")
         keys.append(key)
     return keys
-
-
-def _check(where: str, table: dict[str, Any], types: Mapping[str, type], needed: set[str]) -> None:
-    """BadInput for a key that is unknown, missing, of another type, or empty though needed."""
-    for key, value in table.items():
-        if key not in types:
-            raise BadInput(f"{where}: unknown key {key!r}; there are {', '.join(types)}")
-        if not isinstance(value, types[key]):
-            raise BadInput(f"{where}: {key} is {value!r}, not a {types[key].__name__}")
-    for key in sorted(needed):
-        if not table.get(key):
-            raise BadInput(f"{where}: {key} is missing or empty")

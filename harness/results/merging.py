@@ -2,16 +2,40 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
-Row = dict[str, Any]
+from msgspec.structs import replace
 
-CLAIM = "(run, claim, subject, name)"
-"""The columns that identify a claim."""
+from assay.harness.results.encoding import decode, encode
+from assay.harness.results.records import RunRecord
+
+RUN = """
+    INSERT INTO runs (id, key, run) VALUES (?, ?, ?)
+    ON CONFLICT (id) DO UPDATE SET key = excluded.key, run = excluded.run
+"""
+"""Writes a run, also over an earlier record of it."""
+
+CLAIM = """
+    INSERT INTO claims (run, claim, name, subject, digest, recorded, result)
+    VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (run, claim, subject, name) DO UPDATE SET
+    digest = excluded.digest, recorded = excluded.recorded, result = excluded.result
+"""
+"""Writes a claim, also over an earlier record of it."""
+
+_LATER_CLAIM = f"{CLAIM} WHERE excluded.recorded > recorded"
+_CLAIMS = "SELECT run, claim, name, subject, digest, recorded, result FROM claims"
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A run with its key and claims, and when the last of them was recorded."""
+
+    run: RunRecord
+    key: str
+    latest: str
+    claims: list[tuple[str, ...]]
 
 
 def size(db: sqlite3.Connection) -> tuple[int, int]:
@@ -22,72 +46,36 @@ def size(db: sqlite3.Connection) -> tuple[int, int]:
     return counts
 
 
-@dataclass(frozen=True)
-class Copy:
-    """A run with its claims, and when the last of them was recorded."""
-
-    run: Row
-    claims: list[Row]
-    latest: str
-
-
-def copies(db: sqlite3.Connection) -> Iterator[Copy]:
-    """Every run of ``db``, each read on demand."""
-    for run in _table(db, "SELECT * FROM runs ORDER BY rowid"):
-        json.loads(run["run"])["subjects"].items()  # a damaged file fails here
-        claims = _table(db, "SELECT * FROM claims WHERE run = ? ORDER BY rowid", run["id"])
-        yield Copy(run, claims, _latest(db, run["id"]))
+def copies(db: sqlite3.Connection, only: str | None = None) -> Iterator[Copy]:
+    """Every run of ``db``, each read on demand; or the ``only`` one of this id, if it is there."""
+    query = "SELECT id, key, run FROM runs WHERE ?1 IS NULL OR id = ?1 ORDER BY rowid"
+    for id, key, text in db.execute(query, (only,)).fetchall():
+        claims = db.execute(f"{_CLAIMS} WHERE run = ? ORDER BY rowid", (id,)).fetchall()
+        latest = max((recorded for *_, recorded, _ in claims), default="")
+        yield Copy(decode(text, RunRecord), key, latest, claims)
 
 
 def merge(db: sqlite3.Connection, others: Iterable[Copy]) -> None:
-    """Put ``others`` into ``db``, in the caller's transaction."""
+    """Put ``others`` into ``db``, in the caller's transaction.
+
+    Of two copies of one run the one that went on for longer wins.
+    """
     for other in others:
-        run = other.run
-        if mine := _table(db, "SELECT * FROM runs WHERE id = ?", run["id"]):
-            run = _of_both(mine[0], _latest(db, run["id"]), run, other.latest)
-        insert(db, "runs", [run], "(id)")
-        insert(db, "claims", other.claims, CLAIM, "excluded.recorded > recorded")
-        for name, subject in json.loads(run["run"])["subjects"].items():
-            db.execute(
-                "DELETE FROM claims WHERE run = ? AND subject = ? AND digest <> ?",
-                (run["id"], name, subject["digest"]),
+        last, run = other, other.run
+        for mine in copies(db, run.id):
+            first, last = sorted(
+                [mine, other], key=lambda each: (each.run.finished or "", each.latest)
             )
+            run = replace(last.run, subjects=first.run.subjects | last.run.subjects)
+        db.execute(RUN, (run.id, last.key, encode(run)))
+        db.executemany(_LATER_CLAIM, other.claims)
+        forget(db, run)
 
 
-def _of_both(mine: Row, my_latest: str, other: Row, other_latest: str) -> Row:
-    """One run from two copies: the one that went on for longer wins."""
-    old, new = mine, other
-    if (mine["finished"] or "", my_latest) > (other["finished"] or "", other_latest):
-        old, new = other, mine
-    run, old_run = json.loads(new["run"]), json.loads(old["run"])
-    run["subjects"] = {**old_run["subjects"], **run["subjects"]}
-    return {**new, "run": json.dumps(run, allow_nan=False)}
-
-
-def _latest(db: sqlite3.Connection, run: str) -> str:
-    """When the last claim of a run was recorded."""
-    query = "SELECT coalesce(max(recorded), '') FROM claims WHERE run = ?"
-    latest: str = db.execute(query, (run,)).fetchone()[0]
-    return latest
-
-
-def _table(db: sqlite3.Connection, query: str, *values: object) -> list[Row]:
-    cursor = db.execute(query, values)
-    names = [column[0] for column in cursor.description]
-    return [dict(zip(names, row, strict=True)) for row in cursor]
-
-
-def insert(
-    db: sqlite3.Connection, table: str, rows: list[Row], key: str, newer: str = "true"
-) -> None:
-    """Insert ``rows``; they replace rows of the same ``key`` where they are ``newer``."""
-    if not rows:
-        return
-    names = list(rows[0])
-    parameters = ", ".join(f":{name}" for name in names)
-    updates = ", ".join(f"{name} = excluded.{name}" for name in names)
-    db.executemany(
-        f"INSERT INTO {table} ({', '.join(names)}) VALUES ({parameters}) "
-        f"ON CONFLICT {key} DO UPDATE SET {updates} WHERE {newer}",
-        rows,
-    )
+def forget(db: sqlite3.Connection, run: RunRecord) -> None:
+    """Remove the claims of a run that are about other weights than its subjects have."""
+    for name, subject in run.subjects.items():
+        db.execute(
+            "DELETE FROM claims WHERE run = ? AND subject = ? AND digest <> ?",
+            (run.id, name, subject.digest),
+        )

@@ -1,229 +1,170 @@
-"""Runs, subjects and counterexamples, as evidence and reports keep them (`results.schema`).
-
-A field that an older version left out has its default, and stays left out when the record is
-written again; keys that only another version knows go into ``extras``.
-"""
+"""Runs, subjects and counterexamples, as the evidence and the JSON report have them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Self
+from typing import Annotated
 
-LATER = frozenset(
-    {"attends", "bitwise", "rounding", "allocation", "selection", "per_subject", "untested"}
-)
-"""Fields of a run that not every version writes."""
+from msgspec import Meta, field
 
-NO_NULLS = frozenset(
-    {"parameters", "vocabulary", "hidden", "layers", "attends", "recorded", "dtype"}
-)
-"""Fields of a subject that are left out where they are unknown."""
+from assay.harness.results.json_schema import Count, FrozenRecord, Name, Record, says
 
-ADDED = frozenset({"blob", "replay"})
-"""Fields of a counterexample: in memory it has a blob, in pytest's run a command."""
-
-UNSAID = frozenset({"models", "keyword", "marker", "dtype"})
-"""Fields of a selection that older runs do not have."""
+Time = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
+Ways = Annotated[str, Meta(extra_json_schema={"enum": ["causal", "both"]})]
+Auto = Annotated[str, Meta(extra_json_schema={"enum": ["auto"]})]
 
 
-@dataclass(kw_only=True)
-class Stored:
-    """An object of the JSON; names in ``absent`` are left out at their default."""
+class Attends(FrozenRecord, frozen=True):
+    """Whether a model is meant to be causal."""
 
-    extras: dict[str, Any] = field(default_factory=dict)
-    absent: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
-
-    PARTS: ClassVar[Mapping[str, type[Stored]]] = {}
-    """The fields that are records."""
-
-    @classmethod
-    def names(cls) -> list[str]:
-        """The keys that this version knows."""
-        return [each.name for each in fields(cls) if each.name not in ("extras", "absent")]
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> Self:
-        """The record of an object whose types were checked (`json_schema.mistake`)."""
-        names = cls.names()
-        values = {name: cls._part(name, content[name]) for name in names if name in content}
-        extras = {name: value for name, value in content.items() if name not in names}
-        return cls(**values, extras=extras, absent=frozenset(names) - content.keys())
-
-    @classmethod
-    def _part(cls, name: str, value: Any) -> Any:
-        kind = cls.PARTS.get(name)
-        return value if kind is None or value is None else kind.from_json(value)
-
-    def as_json(self) -> dict[str, Any]:
-        """The object in plain JSON types."""
-        usual = type(self)()
-        content = {name: getattr(self, name) for name in self.names()}
-        left_out = {n for n in self.absent & content.keys() if content[n] == getattr(usual, n)}
-        return {n: _plain(v) for n, v in content.items() if n not in left_out} | self.extras
-
-    def tell(self, **values: Any) -> None:
-        """Set these fields, to be written whatever their values are."""
-        for name, value in values.items():
-            setattr(self, name, value)
-        self.absent -= values.keys()
+    ways: Annotated[Ways | None, says("Null: nothing says.")] = None
+    why: Annotated[str, says("What says so.")] = ""
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, Stored):
-        return value.as_json()
-    if isinstance(value, dict):
-        return {name: _plain(each) for name, each in value.items()}
-    return value
+class Recorded(FrozenRecord, frozen=True):
+    """What a model is expected to have, by the record of its type or by its class."""
+
+    type: Annotated[str | None, says("KIND:MODEL_TYPE; null: it is not judged.")] = None
+    version: Annotated[str | None, says("Minor version of transformers.")] = None
+    why: Annotated[str, says("Why it is not judged; or empty.")] = ""
+    lacks: Annotated[
+        dict[str, str],
+        says("Capabilities that it is expected to have and does not: how this was seen."),
+    ] = field(default_factory=dict)
+    basis: Annotated[
+        str,
+        says(
+            "What expects them: its type's record, or its class.",
+            extra_json_schema={"enum": ["record", "earlier version", "later version", "class"]},
+        ),
+    ] = "record"
 
 
-@dataclass
-class Attends(Stored):
-    """Whether a model is meant to be causal, ``causal`` or ``both``, and why."""
+class SubjectRecord(Record):
+    """A model under test."""
 
-    ways: str | None = None
-    why: str = ""
-
-
-@dataclass
-class Recorded(Stored):
-    """What a model is expected to have, and the capabilities that it ``lacks`` of that.
-
-    By the record of its ``type``, or by its class (``basis``); ``why`` says why it is not judged,
-    where ``type`` is None.
-    """
-
-    type: str | None = None
-    version: str | None = None
-    why: str = ""
-    lacks: dict[str, str] = field(default_factory=dict)
-    basis: str = "record"
-
-
-@dataclass
-class SubjectRecord(Stored):
-    """A model under test; ``missing`` are the capabilities that it lacks, with the reasons."""
-
-    digest: str = ""
-    model_type: str = ""
-    parameters: int | None = None
-    vocabulary: int | None = None
-    context: int | None = None
-    hidden: int | None = None
-    layers: int | None = None
-    attention: str = ""
-    dtype: str | None = None
-    attends: Attends | None = None
-    recorded: Recorded | None = None
-    capabilities: list[str] = field(default_factory=list)
-    missing: dict[str, str] = field(default_factory=dict)
-
-    absent: frozenset[str] = field(default=NO_NULLS, compare=False, repr=False, kw_only=True)
-
-    PARTS: ClassVar = {"attends": Attends, "recorded": Recorded}
+    digest: Annotated[
+        str,
+        says(
+            "SHA-256 of configuration and weights, in hex.",
+            extra_json_schema={"pattern": "^[0-9a-f]{64}$"},
+        ),
+    ] = ""
+    model_type: Annotated[Name, says("The model type of its configuration, such as gpt2.")] = ""
+    parameters: Annotated[Count, says("How many numbers its weights are.")] = 0
+    vocabulary: Annotated[Count, says("Rows of the input embedding.")] = 0
+    context: Annotated[
+        int | None, says("Positions at most; null: no limit.", extra_json_schema={"minimum": 1})
+    ] = None
+    hidden: Annotated[Count, says("Width of a hidden state.")] = 0
+    layers: Annotated[Count, says("How many blocks it has.")] = 0
+    attention: Annotated[Name, says("The attention implementation it was run with.")] = ""
+    dtype: Annotated[Name, says("Type of its weights, such as float32.")] = ""
+    attends: Annotated[Attends, says("Whether it is meant to be causal.")] = Attends()
+    recorded: Annotated[
+        Recorded, says("What is recorded of its type, and what it lacks of that.")
+    ] = Recorded()
+    capabilities: Annotated[list[Name], says("What it can do, by name.")] = field(
+        default_factory=list
+    )
+    missing: Annotated[dict[str, str], says("What it cannot do: capability to the reason.")] = (
+        field(default_factory=dict)
+    )
 
 
-@dataclass
-class Selection(Stored):
-    """The models and claims that were requested; None where an older run does not say.
+class Selection(FrozenRecord, frozen=True):
+    """Which claims were asked for, on which models."""
 
-    ``dtype`` is ``auto`` where checkpoints ran in their own.
-    """
+    models: Annotated[list[Name], says("What --model said, so patterns as such.")] = field(
+        default_factory=list
+    )
+    numbers: Annotated[list[str], says("What --claim said: ID[:TEXT].")] = field(
+        default_factory=list
+    )
+    keyword: Annotated[str, says("What -k said; or empty.")] = ""
+    marker: Annotated[str, says("What -m said; or empty.")] = ""
+    claims: Annotated[list[str], says("Paths from the root on.")] = field(default_factory=list)
+    dtype: Annotated[Auto | None, says("Checkpoints ran in their own; else null.")] = None
 
-    models: list[str] | None = None
-    numbers: list[str] = field(default_factory=list)
-    keyword: str | None = None
-    marker: str | None = None
-    claims: list[str] = field(default_factory=list)
-    dtype: str | None = None
-    absent: frozenset[str] = field(default=UNSAID, compare=False, repr=False, kw_only=True)
 
+class RunRecord(Record):
+    """The run: what must be the same for its numbers to come out again."""
 
-@dataclass
-class RunRecord(Stored):
-    """A run: its settings, versions and machine; ``finished`` and ``exit`` are None until its end.
-
-    ``dtype`` names those of its models, each once (`dtype_of`).
-    ``untested`` says that transformers is newer than every version that Assay was tested with.
-    """
-
-    id: str = ""
-    started: str = ""
-    finished: str | None = None
-    exit: int | None = None
-    suite: str = ""
-    profile: str = ""
-    seed: int | None = None
-    device: str = ""
-    dtype: str = ""
-    attention: str | None = None
-    attends: str | None = None
-    bitwise: bool = False
-    versions: dict[str, str] = field(default_factory=dict)
-    platform: str = ""
-    threads: int | str | None = None  # a text for several runs joined
-    subjects: dict[str, SubjectRecord] = field(default_factory=dict)
-    rounding: int | None = None
-    allocation: str | None = None
-    selection: Selection | None = None
-    per_subject: int | None = None
-    untested: str = ""
-    absent: frozenset[str] = field(default=LATER, compare=False, repr=False, kw_only=True)
-
-    PARTS: ClassVar = {"selection": Selection}
+    id: Annotated[Name, says("A UUID in hex; the run's key in the evidence.")] = ""
+    started: Annotated[Time, says("When it began: ISO 8601, UTC.")] = ""
+    finished: Annotated[Time | None, says("When it ended; null: it did not.")] = None
+    exit: Annotated[int | None, says("Exit code; null: it did not end.")] = None
+    suite: Annotated[Name, says("Version of Assay.")] = ""
+    profile: Annotated[
+        str,
+        says("Budgets.", extra_json_schema={"enum": ["glance", "quick", "standard", "thorough"]}),
+    ] = ""
+    seed: Annotated[int, says("The seed that all draws come from.")] = 0
+    device: Annotated[Name, says("cpu, or an accelerator with the GPU's name.")] = ""
+    dtype: Annotated[Name, says("Types of the models' weights, such as float32: each once.")] = ""
+    attention: Annotated[
+        str | None, says("Attention implementation asked for; null: each model's own.")
+    ] = None
+    attends: Annotated[Ways | None, says("What --attends says of every model; null: nothing.")] = (
+        None
+    )
+    bitwise: Annotated[bool, says("Whether --bitwise was given.")] = False
+    versions: Annotated[
+        dict[str, str],
+        says(
+            "Python and package versions, by name.",
+            extra_json_schema={"required": ["python", "torch", "transformers"]},
+        ),
+    ] = field(default_factory=dict)
+    platform: Annotated[str, says("Operating system and processor.")] = ""
+    threads: Annotated[
+        int, says("Threads of torch inside one operation.", extra_json_schema={"minimum": 1})
+    ] = 1
+    subjects: Annotated[
+        dict[str, SubjectRecord], says("The models under test by the name that the user gave.")
+    ] = field(default_factory=dict)
+    rounding: Annotated[
+        int | None,
+        says(
+            "The seed by which another machine's rounding was emulated; null: it was not.",
+            extra_json_schema={"minimum": 0},
+        ),
+    ] = None
+    allocation: Annotated[
+        str | None, says("Where models were put in memory; null: as allocated.")
+    ] = None
+    selection: Annotated[Selection, says("Which claims were asked for.")] = Selection()
+    per_subject: Annotated[
+        Count | None, says("How many claims were asked for on each model; null: not by pytest.")
+    ] = None
+    untested: Annotated[
+        str,
+        says(
+            "Whether transformers is newer than every version that Assay was tested with: a line "
+            "that says so, or empty."
+        ),
+    ] = ""
 
     def dtype_of(self, subject: str) -> str:
         """The dtype in which ``subject`` ran, which may differ from those of other models."""
         return self.subjects.get(subject, SubjectRecord()).dtype or self.dtype
 
-    @classmethod
-    def _part(cls, name: str, value: Any) -> Any:
-        if name == "subjects":
-            return {each: SubjectRecord.from_json(facts) for each, facts in value.items()}
-        return super()._part(name, value)
 
+class Counterexample(Record):
+    """The smallest example found on which a law does not hold."""
 
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
+    inputs: Annotated[dict[str, str], says("The draws, as text by label.")] = field(
+        default_factory=dict
+    )
+    observed: Annotated[float | None, says("The number that was compared.")] = None
+    allowed: Annotated[float | None, says("What it was compared with.")] = None
+    where: Annotated[str, says("Where it was observed.")] = ""
+    blob: Annotated[
+        str | None, says("The example as --replay takes it; null where a command has it.")
+    ] = None
+    replay: Annotated[str, says("The command that runs it again; or empty.")] = ""
 
-
-def _is_number(value: Any) -> bool:
-    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
-
-
-@dataclass
-class Counterexample(Stored):
-    """The smallest example found on which a law does not hold.
-
-    ``inputs``: the draws, as text by label.  ``observed`` is the number that was compared with
-    ``allowed``, at ``where``.  ``blob`` is the example as Hypothesis replays it, ``replay`` the
-    command that does.  Keys of another version or another type are in ``extras``.
-    """
-
-    inputs: dict[str, str] = field(default_factory=dict)
-    observed: float | None = None
-    allowed: float | None = None
-    where: str = ""
-    blob: str | None = None
-    replay: str = ""
-    absent: frozenset[str] = field(default=ADDED, compare=False, repr=False, kw_only=True)
-
-    TYPES: ClassVar[Mapping[str, Callable[[Any], bool]]] = {
-        "inputs": lambda value: isinstance(value, dict) and all(map(_is_text, value.values())),
-        "observed": _is_number,
-        "allowed": _is_number,
-        "where": _is_text,
-        "blob": lambda value: value is None or _is_text(value),
-        "replay": _is_text,
-    }
-    """Whether a value has the field's type: evidence may hold any object here."""
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> Self:
-        """The counterexample of any object."""
-        fitting = {n: v for n, v in content.items() if n in cls.TYPES and cls.TYPES[n](v)}
-        counterexample = super().from_json(fitting)
-        counterexample.extras = {
-            name: value for name, value in content.items() if name not in fitting
-        }
-        return counterexample
+    @property
+    def lines(self) -> list[str]:
+        """The drawn inputs, then the numbers and where they were observed."""
+        drawn = [f"{label}: {value}" for label, value in self.inputs.items()]
+        return [*drawn, f"observed {self.observed}, allowed {self.allowed}, at {self.where}"]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, fields
+import re
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 
-from assay.harness.results.arrays import Array, Plot, pack, unpack
+from msgspec import field
+
+from assay.harness.results.arrays import Array, Plot
+from assay.harness.results.json_schema import Count, FrozenRecord, Name, says
 from assay.harness.results.records import Counterexample
 
 
@@ -40,9 +43,7 @@ SEES_ONE = "sees one"
 """Key of the details of a law that counts: one error, how many were injected and seen."""
 
 LEFT_OUT = "left out for the budget"
-"""The key in a result's details that says what the claim had no time within: `BUDGET` or `LIMIT`;
-true in older evidence.
-"""
+"""The key in a result's details that says what left the claim no time: `BUDGET` or `LIMIT`."""
 
 BUDGET, LIMIT = "budget", "limit"
 """The run's budget, which `--resume` gives again, and the profile's limit for findings about large
@@ -73,6 +74,12 @@ BOUND = "judged by"
 """Key of a law's details: the bounds that its comparisons are judged by."""
 
 
+def number_order(id: str) -> list[str | int]:
+    """A sort key of claims' numbers, by which A2 comes before A10."""
+    parts = re.split(r"(\d+)", id, flags=re.ASCII)
+    return [int(part) if i % 2 else part for i, part in enumerate(parts)]
+
+
 def margin(observed: float, bound: float) -> float:
     """Decades between the observed number and its bound: positive when ``observed`` is below.
 
@@ -87,42 +94,75 @@ def margin(observed: float, bound: float) -> float:
     return max(-DECADES, min(DECADES, math.log10(ratio))) if ratio > 0.0 else -DECADES
 
 
-@dataclass(frozen=True)
-class Result:
-    """One claim on one subject in one run: a row of the evidence and of the JSON.
+class Claim(FrozenRecord, frozen=True):
+    """One claim on one subject."""
 
-    ``observed`` and ``bound`` are of the example with the least margin; ``margin`` is in decades
-    (see `margin`); ``examples`` counts inputs tried and ``seconds`` their time.  ``reason`` says
-    why a claim did not apply, was not decided, or is expected to differ.  ``counterexample`` is
-    a broken law's.
+    id: Annotated[Name, says("The claim's lasting number, such as C2.")]
+    name: Annotated[Name, says("The claim in words; several may share a number.")]
+    kind: Annotated[
+        Kind, says("law: follows from the architecture; finding: about particular weights.")
+    ]
+    subject: Annotated[Name, says("The model: a key of the run's subjects.")]
+    verdict: Annotated[Verdict, says("What it came to.")]
+    observed: Annotated[
+        float | None,
+        says(
+            "What was measured, in the claim's own unit (most laws: a relative difference), on "
+            "the example with the least margin; null: not measured, or not finite."
+        ),
+    ] = None
+    bound: Annotated[float | None, says("What is allowed there, in the unit of observed.")] = None
+    margin: Annotated[
+        float | None,
+        says(
+            "Law: log10(bound / observed), in powers of ten: positive inside the bound. Finding: "
+            "how far the interval clears the bound, in half-widths. Cut off at ±16.",
+            extra_json_schema={"minimum": -DECADES, "maximum": DECADES},
+        ),
+    ] = None
+    interval: Annotated[
+        tuple[float | None, float | None] | None,
+        says(
+            "95 % confidence interval of observed, lower end first; a null end is not finite. "
+            "Laws have none."
+        ),
+    ] = None
+    examples: Annotated[Count, says("Inputs tried.")] = 0
+    seconds: Annotated[
+        float,
+        says("Time spent on the claim, in seconds.", extra_json_schema={"minimum": 0}),
+    ] = 0.0
+    reason: Annotated[
+        str, says("Why it did not apply, was not decided, or differs; or empty.")
+    ] = ""
+    counterexample: Annotated[Counterexample | None, says("Of a broken law.")] = None
+    details: Annotated[
+        dict[str, Any],
+        says(
+            "What else the claim measured, by its own names.",
+            extra_json_schema={"$ref": "#/$defs/Details"},
+        ),
+    ] = field(default_factory=dict)
+    source: Annotated[
+        str,
+        says(
+            "Where the claim comes from: documents by their keys in bibliography, and the place "
+            "in them."
+        ),
+    ] = ""
 
-    Of a finding ``observed`` is the statistic, ``interval`` where it lies with 95 % confidence,
-    and ``margin`` how far the interval clears the bound in units of its half-width.  ``sample``
-    keeps every series of draws by name, [draws] or [draws, columns], in the order of the draws:
-    the same seed draws the same inputs, so runs can be paired.  ``plots`` are its pictures.
-    The ``sample`` of a law that was not broken is the least ``margin`` of each example [examples].
 
-    ``source`` is where the claim's sentence comes from (`harness.results.bibliography`); results
-    of older evidence have none.
+class Result(Claim, frozen=True):
+    """One claim on one subject in one run: a row of the evidence.
+
+    ``sample`` keeps every series of draws by name, [draws] or [draws, columns], in the order of
+    the draws: the same seed draws the same inputs, so runs can be paired.  ``plots`` are its
+    pictures.  The ``sample`` of a law that was not broken is the least ``margin`` of each example
+    [examples].
     """
 
-    id: str
-    name: str
-    kind: Kind
-    subject: str
-    verdict: Verdict
-    observed: float | None = None
-    bound: float | None = None
-    margin: float | None = None
-    interval: tuple[float, float] | None = None
-    examples: int = 0
-    seconds: float = 0.0
-    reason: str = ""
-    counterexample: Counterexample | None = None
-    details: dict[str, Any] = field(default_factory=dict)
-    source: str = ""
-    sample: dict[str, Array] = field(default_factory=dict, compare=False)
-    plots: tuple[Plot, ...] = field(default=(), compare=False)
+    sample: dict[str, Array] = field(default_factory=dict)
+    plots: tuple[Plot, ...] = ()
 
     @property
     def rounding_hides(self) -> bool:
@@ -164,39 +204,7 @@ class Result:
         """Whether the claim ended in an error that is not about the machine."""
         return self.verdict is Verdict.INCONCLUSIVE and ERROR in self.details
 
-    def as_json(self) -> dict[str, Any]:
-        """Plain JSON types; numbers that are not finite become null, but not those of arrays."""
-        row = {f.name: getattr(self, f.name) for f in fields(self)}
-        row["counterexample"] = self.counterexample and self.counterexample.as_json()
-        row["sample"] = {name: pack(series) for name, series in self.sample.items()}
-        row["plots"] = [plot.as_json() for plot in self.plots]
-        return {key: plain_json(value) for key, value in row.items()}
-
-    @classmethod
-    def from_json(cls, row: dict[str, Any]) -> Result:
-        """The inverse of `as_json`; keys of later versions are ignored."""
-        known = {f.name for f in fields(cls)}
-        values = {key: value for key, value in row.items() if key in known}
-        values["kind"] = Kind(values["kind"])
-        values["verdict"] = Verdict(values["verdict"])
-        if values.get("interval") is not None:
-            values["interval"] = tuple(values["interval"])
-        if values.get("counterexample") is not None:
-            values["counterexample"] = Counterexample.from_json(values["counterexample"])
-        packed = values.get("sample") or {}
-        values["sample"] = {name: unpack(series) for name, series in packed.items()}
-        values["plots"] = tuple(map(Plot.from_json, values.get("plots") or ()))
-        return cls(**values)
-
-
-def plain_json(value: Any) -> Any:
-    """``value`` in JSON's types: numbers that are not finite are null, enums their values."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, StrEnum):
-        return value.value
-    if isinstance(value, dict):
-        return {key: plain_json(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain_json(item) for item in value]
-    return value
+    @property
+    def claim(self) -> Claim:
+        """The result without its arrays, as the JSON report has it."""
+        return Claim(*(getattr(self, name) for name in Claim.__struct_fields__))

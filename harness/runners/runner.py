@@ -105,7 +105,7 @@ class Settings:
 
     def match(self, run: RunRecord, versions: Mapping[str, str]) -> bool:
         """Whether a run in the evidence had these settings and these package versions."""
-        selection = run.selection or Selection()
+        selection = run.selection
         device, _, placed = run.device.partition(", device map ")
         chosen = selection.numbers, selection.keyword, selection.marker
         paths, recorded = self.paths or ("claims",), selection.claims or ("claims",)

@@ -15,9 +15,8 @@ Of two dtypes, the model in the finer one is converted to the other first.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import torch
+from msgspec.structs import replace
 
 from assay.harness.checking.profiles import Profile
 from assay.harness.models import meant, runs

@@ -5,10 +5,11 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+from msgspec.structs import replace
 from torch import Tensor
 
 from assay.harness.checking.check import Broken, Check

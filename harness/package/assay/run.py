@@ -104,12 +104,10 @@ class Run:
         A claim that needs such a capability does not apply, so a model that ignores an input would
         take the laws about that input away with it.
         """
-        records = {name: subject.recorded for name, subject in self.run.subjects.items()}
         return [
             line
-            for name, recorded in records.items()
-            if recorded is not None
-            for line in Lacks({}, name, recorded, self.run.dtype, self.results).unexpected
+            for name, subject in self.run.subjects.items()
+            for line in Lacks({}, name, subject.recorded, self.run.dtype, self.results).unexpected
         ]
 
     def require(self) -> Run:
@@ -130,10 +128,7 @@ class Run:
     def save(self, path: str | Path) -> None:
         """Add the run to an evidence file, created if missing.  Raises `BadInput`."""
         with Evidence.open(path) as evidence:
-            evidence.begin(self.run)
-            for result in self.results:
-                evidence.record(self.run.id, result, self.digest)
-            evidence.finish(self.run.id, self.exit)
+            evidence.add(self.run, self.results, self.digest, self.exit)
 
     def __str__(self) -> str:
         counts = Counter(result.verdict.value for result in self.results)
@@ -298,8 +293,5 @@ def describe(result: Result) -> str:
     """A refuted claim in lines: its sentence, inputs, position and size of the difference."""
     lines = [f"{result.id}: {result.name}: {result.reason}"]
     if example := result.counterexample:
-        lines += [f"  {label}: {value}" for label, value in example.inputs.items()]
-        lines.append(
-            f"  observed {example.observed}, allowed {example.allowed}, at {example.where}"
-        )
+        lines += [f"  {line}" for line in example.lines]
     return "\n".join(lines)

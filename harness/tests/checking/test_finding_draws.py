@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import replace
 
@@ -18,6 +17,7 @@ from assay.harness.checking.statistics import (
     mean,
     median,
 )
+from assay.harness.results.encoding import decode, encode
 from assay.harness.results.verdicts import Result, Verdict
 from assay.harness.tests.support.declared import ABOVE, CLEAR, WRONG, settled, shifted
 from assay.harness.tests.support.toys import Time
@@ -203,9 +203,8 @@ def test_a_result_comes_back_from_json_as_it_was():
         sample.details["said"] = "by the body"
 
     result = settled(body)
-    document = json.loads(json.dumps(result.as_json(), allow_nan=False))
-    back = Result.from_json(document)
-    assert back.as_json() == result.as_json()
+    back = decode(encode(result), Result)
+    assert encode(back) == encode(result)
     assert (back.kind, back.interval) == (result.kind, result.interval)
     assert set(back.sample) == {"effect", "control", "two_columns", "with_a_gap"}
     for name, series in result.sample.items():

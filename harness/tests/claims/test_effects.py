@@ -18,6 +18,7 @@ from assay.harness.models import positions
 from assay.harness.models.capabilities import probe
 from assay.harness.models.runs import Options
 from assay.harness.models.subject import Subject
+from assay.harness.results.encoding import encode
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.effects import (
     renamed,
@@ -330,7 +331,7 @@ def test_rows_of_zeros_leave_neighbours_undecided(claim):
 
     result = settled(claim, with_positions(half_empty))
     assert (result.verdict, "undefined" in result.reason) == (Verdict.INCONCLUSIVE, True)
-    assert "NaN" not in str(result.as_json())
+    assert "NaN" not in encode(result)
 
 
 @pytest.mark.usefixtures("short_texts")

@@ -110,7 +110,7 @@ def test_what_evidence_holds_is_printed_without_its_control_characters(
     run = run_of("5.23.0", "tiny:llama")
     evidence = write(tmp_path / "evidence.sqlite", run, [law("tiny:llama")])
     with sqlite3.connect(evidence) as db:
-        db.execute("UPDATE runs SET started = char(27) || '[31mred'")
+        db.execute("UPDATE runs SET run = json_set(run, '$.started', char(27) || '[31mred')")
     assert main(["runs", str(evidence)]) in (0, 4)
     assert "\x1b[31m" not in capsys.readouterr().out
 

@@ -13,9 +13,8 @@ from jsonschema import Draft202012Validator
 from assay.harness.comparison.document import SCHEMA
 from assay.harness.results import schema
 from assay.harness.results.evidence import Evidence
-from assay.harness.tests.support.compared import MODEL, a_finding, a_law, kept
+from assay.harness.tests.support.compared import MODEL, a_finding, kept
 from assay.harness.tests.support.comparing import LAWS, compare, printed
-from assay.harness.tests.support.evidence_files import a_run
 from assay.harness.tests.support.sessions import ROOT, Project, law
 
 # What is said.
@@ -89,36 +88,7 @@ def test_a_report_is_a_run_without_samples(before, after, tmp_path, capsys):
     assert "1 number moved and cannot be judged, as no sample was kept: C2" in printed(capsys)
 
 
-# Many, and real ones.
-
-
-def test_runs_of_many_models_are_compared(tmp_path, capsys):
-    files = []
-    for number, name in enumerate("ab"):
-        laws = [a_law(n, seed=number) for n in range(170)]
-        laws += [a_finding(n, ["mean", "median", "share"][n % 3], seed=number) for n in range(30)]
-        path = kept(tmp_path / name, [])
-        with Evidence.open(path) as store:
-            models = [f"tiny:{n}" for n in range(10)]
-            store.begin(a_run("1" * 32, subjects={m: {"digest": "a" * 64} for m in models}))
-            store._db.execute("BEGIN")
-            rows = [
-                {**row, "subject": model}
-                for row in [x.as_json() for x in laws]
-                for model in models
-            ]
-            columns = "run, claim, name, kind, subject, digest, dtype, device, verdict, "
-            columns += "examples, seconds, recorded, result"
-            store._db.executemany(
-                f"INSERT INTO claims ({columns}) VALUES ('{'1' * 32}', :id, :name, :kind, "
-                f":subject, '{'a' * 64}', 'float32', 'cpu', :verdict, 1, 1, '2026', :result)",
-                [{**row, "result": json.dumps(row)} for row in rows],
-            )
-            store._db.execute("COMMIT")
-            store.finish("1" * 32, 0)
-        files.append(path)
-    assert compare(*files) == 0
-    assert "in 2000 claims" in printed(capsys)
+# Real ones.
 
 
 def test_a_law_that_broke_between_two_runs_is_found(project: Project, capsys):

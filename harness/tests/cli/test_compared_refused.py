@@ -7,12 +7,9 @@ import math
 
 import pytest
 
-from assay.harness.comparison import sides
-from assay.harness.results import evidence_file, schema
-from assay.harness.results.errors import BadInput
+from assay.harness.results import schema
 from assay.harness.results.evidence import Evidence
-from assay.harness.tests.support.compared import kept
-from assay.harness.tests.support.comparing import LAWS, compare
+from assay.harness.tests.support.comparing import compare
 from assay.harness.tests.support.evidence_files import MISFITS
 
 
@@ -27,7 +24,7 @@ from assay.harness.tests.support.evidence_files import MISFITS
             '"subject": "s", "kind": "law", "verdict": "maybe", "margin": 1, "observed": 1}]}',
             "is not a report of a run",
         ),
-        ('{"schema": 99, "claims": [], "run": {}}', "has schema 99, this version knows 1"),
+        ('{"schema": 99, "claims": [], "run": {}}', "Invalid enum value 99 - at `$.schema`"),
         ('{"claims": ', "is not a report of a run"),
         ("[" * 3000, "is not a report of a run"),
         ("[]", "is not a report of a run"),
@@ -48,26 +45,18 @@ def test_a_report_whose_entries_are_of_other_types_is_refused(before, tmp_path, 
     path = tmp_path / "r.json"
     changes = [
         lambda report: report["claims"][0].update(margin="1"),
-        lambda report: report["claims"][1].update(observed=[1]),
-        lambda report: report["claims"][2].update(details=None),
-        lambda report: report["claims"][3].update(name=["a"]),
-        lambda report: report["claims"].append("law"),
-        lambda report: report["run"].update(versions=["torch"]),
-        lambda report: report["run"].update(started=5),
         lambda report: report["run"].update(subjects={"tiny:llama": []}),
         lambda report: report["claims"][0]["details"].update(gap=math.inf),
-        lambda report: report.update(run=["a"]),
     ]
     for change in changes:
-        report = json.loads(json.dumps(written))
+        report = json.loads(written)
         change(report)
         path.write_text(json.dumps(report))
         assert compare(before, path) == 4
-        assert (
-            capsys.readouterr().err
-            == f"error: {path}: is not a report of a run (write one with --json)\n"
-        )
-    path.write_text(json.dumps(written))
+        error = capsys.readouterr().err
+        assert f"{path}: is not a report of a run (write one with --json): " in error
+        assert error.count("\n") == 1
+    path.write_text(written)
     assert compare(f"{path}@1", before) == 4
     assert "so no evidence with runs to choose" in capsys.readouterr().err
 
@@ -79,37 +68,13 @@ def test_a_folder_in_place_of_a_page_is_refused(tmp_path, before, capsys):
     assert error.count("\n") == 1
 
 
-def test_another_seed_is_refused_in_one_line_and_can_be_asked_for(tmp_path, before, capsys):
-    seeded = kept(tmp_path / "seeded", LAWS, seed=3)
-    assert compare(before, seeded) == 4
-    error = capsys.readouterr().err
-    assert "have seed 0 and 3; compare them with --any-seed" in error
-    assert error.count("\n") == 1
-    assert compare(before, seeded, "--any-seed") == 0
-
-
-@pytest.mark.parametrize("which", ["", "@1"])
-@pytest.mark.parametrize("kind", [*MISFITS, "missing"])
-def test_a_file_that_is_no_run_is_refused_and_left_alone(tmp_path, before, kind, which, capsys):
+@pytest.mark.parametrize("kind", ["text", "truncated", "missing"])
+def test_a_file_that_is_no_run_is_refused(tmp_path, before, kind, capsys):
     path = tmp_path / "misfit"
     make, words = MISFITS.get(kind, (lambda path: None, "no such file"))
     make(path)
-    content = path.read_bytes() if path.is_file() else None
-    assert compare(before, f"{path}{which}") == 4
+    assert compare(before, path) == 4
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     assert str(path) in error
     assert words in error or "is not a report of a run" in error
-    assert (path.read_bytes() if path.is_file() else None) == content
-    assert path.exists() == (kind != "missing")
-
-
-def test_a_newer_file_is_refused_by_name_and_an_older_one_is_read(before, tmp_path, monkeypatch):
-    later = (*evidence_file.MIGRATIONS, "CREATE TABLE more (x)")
-    monkeypatch.setattr(evidence_file, "MIGRATIONS", later)
-    newer, content = kept(tmp_path / "newer", LAWS), before.read_bytes()
-    assert compare(newer, before) == 0
-    assert before.read_bytes() == content
-    monkeypatch.undo()
-    with pytest.raises(BadInput, match="newer: has schema 2, this version knows 1"):
-        sides.read(str(newer))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import json
 
 import pytest
+from msgspec.structs import replace
 
 from assay.claims.loading import test_tokens
 from assay.harness import faults
@@ -55,7 +56,7 @@ def test_other_ids_are_a_regression_told_by_the_text_where_they_begin(before, af
     assert comparison.worse
     assert "1 tokenizer changed" in headline(comparison, 0.1)
     assert any(repr(change.change.text) in note for note in notes(comparison, 0.1))
-    (written,) = document(comparison, 0.1)["other_ids"]
+    (written,) = json.loads(document(comparison, 0.1))["other_ids"]
     assert written["text"] == change.change.text
     assert written["before"] != written["after"]
 

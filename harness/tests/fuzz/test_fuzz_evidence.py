@@ -81,7 +81,7 @@ def resumable(stocked: Path) -> Path:
     with room(stocked) as here:
         here.check("pytest", *RESUMED)
         with closing(sqlite3.connect(here.work / "resumed.sqlite")) as db:
-            db.execute("UPDATE runs SET finished = NULL")
+            db.execute("UPDATE runs SET run = json_set(run, '$.finished', NULL)")
             db.commit()
         shutil.copy(here.work / "resumed.sqlite", stocked)
     return stocked

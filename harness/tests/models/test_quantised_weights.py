@@ -37,7 +37,6 @@ from assay.harness.tests.support.quantised import ROUND_ACTIVATIONS, kinds, writ
 pytestmark = pytest.mark.nightly
 
 IDS = torch.arange(3, 27).reshape(2, 12)
-FLOAT32 = Options(dtype="float32")
 LAWS = ["C1", "C2", "C5", "C6", "F1"]
 
 every_kind = pytest.mark.parametrize("kind", kinds())

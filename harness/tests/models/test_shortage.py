@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 
 import pytest
 import torch
@@ -18,6 +17,7 @@ from assay.harness.models.capabilities.registry import PROBES
 from assay.harness.models.offer import Offer
 from assay.harness.models.runs import describe_subject
 from assay.harness.models.shortage import MEMORY, gpu_failure, shortage
+from assay.harness.results.encoding import encode
 from assay.harness.results.errors import Missing
 from assay.harness.results.expectations import Expected, judge
 from assay.harness.results.verdicts import Verdict
@@ -266,4 +266,4 @@ def test_logits_that_are_no_floats_break_a_law(dtype):
 def test_an_error_of_any_length_is_kept_in_part():
     result = verdict(declared(), raising(RuntimeError("x" * 5_000_000)), budget(4))
     assert result.verdict is Verdict.REFUTED
-    assert len(json.dumps(result.as_json())) < 50_000
+    assert len(encode(result)) < 50_000

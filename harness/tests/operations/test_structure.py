@@ -15,6 +15,7 @@ from assay.harness.checking.draws import Draws
 from assay.harness.models import positions
 from assay.harness.models.subject import Subject
 from assay.harness.operations import structure
+from assay.harness.results.encoding import encode
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.toys import fresh, toy, verdict
 
@@ -239,7 +240,7 @@ def test_a_table_of_zeros_decides_nothing_and_shows_no_nan(claim):
     assert result.verdict is Verdict.INCONCLUSIVE
     assert result.reason.startswith("the effect is undefined")
     assert (result.observed, result.interval, result.bound) == (None, None, None)
-    assert "NaN" not in str(result.as_json())
+    assert "NaN" not in encode(result)
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,10 @@ def lose_a_row(path: Path) -> None:
 
 
 def change_a_row(path: Path) -> None:
-    execute(path, "UPDATE claims SET verdict = 'refuted' WHERE claim = 'C7'")
+    execute(
+        path,
+        "UPDATE claims SET result = json_set(result, '$.verdict', 'refuted') WHERE claim = 'C7'",
+    )
 
 
 def double_a_row(path: Path) -> None:
@@ -123,7 +126,7 @@ def corrupt(path: Path) -> None:
 
 
 def unfinish(path: Path) -> None:
-    execute(path, "UPDATE runs SET finished = NULL")
+    execute(path, "UPDATE runs SET run = json_set(run, '$.finished', NULL)")
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 
 from assay.harness.checking.claim import Claim, Session
@@ -108,9 +109,9 @@ def test_one_costly_finding_of_a_file_shows_that_a_large_model_is_too_slow(monke
 def test_a_claim_without_time_does_not_fail_the_run() -> None:
     result = Result("C1", "a law", Kind.LAW, "model", Verdict.INCONCLUSIVE)
     assert judge(result, None).fails
-    left_out = replace(result, details={LEFT_OUT: BUDGET})
+    left_out = msgspec.structs.replace(result, details={LEFT_OUT: BUDGET})
     assert not judge(left_out, None).fails
-    assert judge(replace(left_out, verdict=Verdict.REFUTED), None).fails
+    assert judge(msgspec.structs.replace(left_out, verdict=Verdict.REFUTED), None).fails
 
 
 @pytest.mark.parametrize("text", ["soon", "-3m", "1e3", "", "10 days", "٣m", "1s", "0"])

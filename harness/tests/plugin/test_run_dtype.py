@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,6 +9,7 @@ import torch
 
 from assay.harness.checking.sensitivity import beyond_rounding
 from assay.harness.results import expectation_files
+from assay.harness.results.evidence import Evidence
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support import folders
 from assay.harness.tests.support.claims_text import LAWS
@@ -38,8 +37,9 @@ def test_the_evidence_has_the_dtype_of_each_model(
     dtypes = {name: each["dtype"] for name, each in report["subjects"].items()}
     assert dtypes == {str(half): "bfloat16", "tiny:gpt2": "float32"}
     assert report["selection"]["dtype"] == "auto"
-    with closing(sqlite3.connect(project.folder / "evidence.sqlite")) as db:
-        assert dict(db.execute("SELECT subject, dtype FROM claims")) == dtypes
+    with Evidence.read(project.folder / "evidence.sqlite") as evidence:
+        (run,) = evidence.runs()
+        assert {name: run.dtype_of(name) for name in run.subjects} == dtypes
 
 
 def test_what_only_float32_shows_is_one_line(project: Project, half: Path) -> None:

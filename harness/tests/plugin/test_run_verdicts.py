@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -45,7 +46,7 @@ def test_every_verdict_is_counted_shown_and_written_down(project: Project) -> No
     with Evidence.open(project.folder / "evidence.sqlite") as evidence:
         (recorded,) = evidence.runs()
         assert recorded.exit == 1
-        kept = schema.document(recorded, evidence.results(recorded.id))
+        kept = json.loads(schema.document(recorded, evidence.results(recorded.id)))
         assert kept["claims"] == written["claims"]
     read_by_machines(project.folder / "junit.xml", written["claims"][1]["counterexample"])
     expected = {"a/b/out.json", "a/page.html", "junit.xml", "evidence.sqlite"}

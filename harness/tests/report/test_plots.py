@@ -6,7 +6,6 @@ import base64
 import io
 import re
 import warnings
-from dataclasses import replace
 from typing import Any
 from xml.etree import ElementTree
 
@@ -16,6 +15,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from matplotlib import image
+from msgspec.structs import replace
 
 from assay.harness.report import exhibits, pictures
 from assay.harness.results.arrays import Plot

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from matplotlib import image
+from msgspec.structs import replace
 
 from assay.harness.report.html import render
 from assay.harness.results.outputs import replace_file

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import math
 import re
 import subprocess
@@ -21,6 +20,7 @@ from assay.harness.report.glyphs import Glyphs
 from assay.harness.report.progress import Progress
 from assay.harness.report.terminal_tables import strip
 from assay.harness.results.arrays import Plot
+from assay.harness.results.encoding import decode, encode
 from assay.harness.results.verdicts import Kind, Result, Verdict
 from assay.harness.tests.support.pages import HOSTILE, Reader, html_of, page, printed
 from assay.harness.tests.support.sample_findings import DETAILS, finding, findings
@@ -307,7 +307,7 @@ def test_a_table_of_text_is_shown_row_by_row_and_nothing_in_it_is_markup():
     drawn = Sample()
     drawn.table("Decoded", ["steps", "text"], [["20", "<b>the</b>"], ["the input", "the sky"]])
     (kept,) = drawn.plots.values()
-    again = Plot.from_json(json.loads(json.dumps(kept.as_json())))
+    again = decode(encode(kept), Plot)
     assert (again.kind, again.columns, again.rows) == ("table", kept.columns, kept.rows)
     text = page(finding(plots=(again,)))
     assert "<dd>the sky</dd>" in text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -13,7 +14,6 @@ from assay.harness.report import html
 from assay.harness.results import bibliography, schema
 from assay.harness.results.bibliography import WORKS
 from assay.harness.results.verdicts import Kind, Result, Verdict
-from assay.harness.tests.support import reports
 from assay.harness.tests.support.sample_runs import sample_run
 from assay.harness.tests.support.sessions import ROOT
 
@@ -78,21 +78,11 @@ def result(source: str = "", **more) -> Result:
     return Result("C1", "a law", Kind.LAW, "tiny:gpt2", Verdict.UPHELD, source=source, **more)
 
 
-def test_a_result_keeps_its_source_and_one_of_older_evidence_has_none():
-    row = result("004, answer 2").as_json()
-    assert Result.from_json(row).source == "004, answer 2"
-    del row["source"]
-    assert Result.from_json(row).source == ""
-
-
-def test_the_json_has_sources_and_their_works_and_older_json_is_valid():
-    document = schema.document(reports.RECORD, [result("004, answer 2")])
-    validator = Draft202012Validator(schema.SCHEMA)
+def test_the_json_has_sources_and_their_works():
+    document = json.loads(schema.document(sample_run(), [result("004, answer 2")]))
     assert document["claims"][0]["source"] == "004, answer 2"
     assert list(document["bibliography"]) == ["004"]
-    validator.validate(document)
-    del document["bibliography"], document["claims"][0]["source"]
-    validator.validate(document)
+    Draft202012Validator(schema.SCHEMA).validate(document)
 
 
 def test_the_page_links_a_source_to_its_entry():

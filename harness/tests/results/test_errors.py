@@ -68,7 +68,7 @@ def test_what_is_no_file_is_not_read(
     monkeypatch.chdir(tmp_path)
     os.mkfifo("pipe")
     assert main(command.split()) == 4
-    assert "not a file" in capsys.readouterr().err
+    assert ": not a file" in capsys.readouterr().err
 
 
 def test_a_refusal_is_a_lack_that_quotes_it_and_another_error_is_none():

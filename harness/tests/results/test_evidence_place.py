@@ -1,35 +1,27 @@
-"""Where the evidence file is, what is refused in its place, and how an older one is migrated."""
+"""Where the evidence file is and what is refused in its place."""
 
 from __future__ import annotations
 
-import sqlite3
 from pathlib import Path
 
 import pytest
 
-from assay.harness.results import evidence_file
 from assay.harness.results.errors import BadInput
 from assay.harness.results.evidence import Evidence
-from assay.harness.results.evidence_file import default_path
-from assay.harness.tests.support.evidence_files import (
-    DIGEST,
-    MISFITS,
-    UPHELD,
-    refused,
-    rows,
-)
+from assay.harness.results.evidence_file import VERSION, default_path
+from assay.harness.tests.support.evidence_files import MISFITS, of_version, refused
 
 
 def test_the_default_file_is_in_the_cache_folder(monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
-    assert default_path() == Path("/somewhere/assay/evidence.sqlite")
+    assert default_path() == Path("/somewhere/assay/evidence-2.sqlite")
 
 
 @pytest.mark.parametrize("cache", ["", "relative/folder"])
 def test_without_a_usable_cache_variable_it_is_in_the_home_folder(monkeypatch, cache):
     monkeypatch.setenv("XDG_CACHE_HOME", cache)
     monkeypatch.setenv("HOME", "/home/of-someone")
-    assert default_path() == Path("/home/of-someone/.cache/assay/evidence.sqlite")
+    assert default_path() == Path("/home/of-someone/.cache/assay/evidence-2.sqlite")
 
 
 def test_without_a_home_folder_the_user_is_asked_for_a_path(monkeypatch):
@@ -42,11 +34,18 @@ def test_without_a_home_folder_the_user_is_asked_for_a_path(monkeypatch):
         default_path()
 
 
-def test_no_path_opens_the_default_file(monkeypatch, tmp_path):
+def test_no_path_opens_the_default_file_and_leaves_that_of_an_earlier_version(
+    monkeypatch, tmp_path
+):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    earlier = tmp_path / "assay" / "evidence.sqlite"
+    earlier.parent.mkdir()
+    of_version(earlier, 1)
+    content = earlier.read_bytes()
     with Evidence.open() as store:
-        assert store.path == tmp_path / "assay" / "evidence.sqlite"
+        assert store.path == tmp_path / "assay" / f"evidence-{VERSION}.sqlite"
     assert store.path.is_file()
+    assert earlier.read_bytes() == content
 
 
 def test_a_name_that_sqlite_knows_is_a_file_like_any_other(monkeypatch, tmp_path):
@@ -55,14 +54,15 @@ def test_a_name_that_sqlite_knows_is_a_file_like_any_other(monkeypatch, tmp_path
     assert Path(tmp_path, ":memory:").is_file()
 
 
+@pytest.mark.parametrize("access", [Evidence.open, Evidence.read])
 @pytest.mark.parametrize("kind", MISFITS)
-def test_what_is_no_evidence_file_is_refused_and_left_alone(tmp_path, kind):
+def test_what_is_no_evidence_file_is_refused_and_left_alone(tmp_path, kind, access):
     path = tmp_path / "e.sqlite"
     make, words = MISFITS[kind]
     make(path)
     before = path.read_bytes() if path.is_file() else None
     with pytest.raises(BadInput) as error:
-        Evidence.open(path)
+        access(path)
     assert refused(error, path, words)
     assert (path.read_bytes() if path.is_file() else None) == before
 
@@ -82,30 +82,14 @@ def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path):
         assert refused(error, path, "its folder cannot be used")
 
 
-def test_an_older_file_is_migrated_and_keeps_its_rows(store, path, monkeypatch):
-    store.record("r1", UPHELD, DIGEST)
-    later = (*evidence_file.MIGRATIONS, "CREATE TABLE samples (run TEXT); CREATE TABLE more (x);")
-    monkeypatch.setattr(evidence_file, "MIGRATIONS", later)
-    with Evidence.open(path) as migrated:
-        assert migrated.results("r1") == [UPHELD]
-    assert rows(path, "PRAGMA user_version") == [(2,)]
-    assert rows(path, "SELECT count(*) FROM samples") == [(0,)]
-
-
-def test_a_migration_that_fails_half_way_leaves_the_file_as_it_was(store, path, monkeypatch):
-    later = (*evidence_file.MIGRATIONS, "CREATE TABLE samples (run TEXT); CREATE TABLE runs (x);")
-    monkeypatch.setattr(evidence_file, "MIGRATIONS", later)
-    with pytest.raises(sqlite3.OperationalError, match="runs already exists"):
-        Evidence.open(path)
-    assert rows(path, "PRAGMA user_version") == [(1,)]
-    assert rows(path, "SELECT count(*) FROM sqlite_master WHERE name = 'samples'") == [(0,)]
-
-
 def test_an_empty_file_is_none_to_read_and_one_to_write(tmp_path):
     path = tmp_path / "new.sqlite"
     path.touch()
     with pytest.raises(BadInput, match="is empty"):
         Evidence.read(path)
+    with pytest.raises(BadInput, match="no such file"):
+        Evidence.read(tmp_path / "nowhere")
+    assert not (tmp_path / "nowhere").exists()
     Evidence.open(path).close()
     with Evidence.read(path) as evidence:
         assert evidence.runs() == []

@@ -66,7 +66,7 @@ def test_a_claim_waits_for_the_claim_of_another_process(path, store):
     def write_slowly() -> None:
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
-            other.execute("UPDATE runs SET exit = 3")
+            other.execute("UPDATE runs SET run = json_set(run, '$.exit', 3)")
             begun.set()
             time.sleep(0.3)
             other.execute("COMMIT")

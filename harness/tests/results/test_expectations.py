@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from assay.harness.results.expectation_files import load, record
 from assay.harness.results.expectations import Expected, judge, judge_result

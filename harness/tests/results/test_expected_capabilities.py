@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from assay.harness.results.errors import BadInput
@@ -16,7 +17,9 @@ def a_lack(tmp_path, text, **settings):
     recorded = {"type": "causal:gpt2", "version": "5.23", "lacks": {"cache": "it gives none"}}
     recorded |= settings.pop("recorded", {})
     options = {"subject": "tiny:gpt2", "dtype": "float32"} | settings
-    return Lacks(load(tmp_path), recorded=Recorded.from_json(recorded), **options).unexpected
+    return Lacks(
+        load(tmp_path), recorded=msgspec.convert(recorded, Recorded), **options
+    ).unexpected
 
 
 LACK = 'model = "tiny:gpt2"\n\n[[capability]]\nname = "cache"\nreason = "a defect"\n'
@@ -44,11 +47,9 @@ def test_a_lack_that_is_allowed_must_be_there_in_the_model_and_dtype_of_the_file
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("capability = [1]", "not a table; write"),
-        ('[[capability]]\nname = "cache"', "reason is missing or empty"),
-        ('[[capability]]\nreason = "x"', "name is missing or empty"),
-        (LACK.partition("\n\n")[2] * 2, "'cache' is already listed"),
-        ('[[capability]]\nname = "cache"\nreason = "x"\nid = "C1"', "unknown key 'id'"),
+        ('[[capability]]\nname = "cache"', "missing required field `reason`"),
+        ('[[capability]]\nname = "cache"\nreason = ""', "length >= 1"),
+        ('[[capability]]\nname = "cache"\nreason = "x"\nid = "C1"', "unknown field `id`"),
     ],
 )
 def test_an_entry_of_a_capability_is_read_strictly(tmp_path, text, said):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from assay.harness.results.errors import BadInput
 from assay.harness.results.evidence import Evidence
@@ -92,14 +93,14 @@ def test_an_example_that_is_none_in_another_version_says_nothing(tmp_path):
     ],
 )
 def test_a_run_that_breaks_is_one_line(tmp_path, script, why):
-    run_request = replace(request(tmp_path, script), patience=0.3)
+    run_request = dataclasses.replace(request(tmp_path, script), patience=0.3)
     with pytest.raises(Broke, match=why) as raised:
         runner.results(run_request, {})
     assert "\n" not in str(raised.value)
 
 
 def test_a_python_that_is_not_there_is_one_line(tmp_path):
-    run_request = replace(request(tmp_path, ""), python=tmp_path / "none")
+    run_request = dataclasses.replace(request(tmp_path, ""), python=tmp_path / "none")
     assert "its Python does not run" in runner.run(run_request).why
 
 
@@ -155,10 +156,10 @@ def test_a_run_in_another_folder_is_of_the_clones_claims(tmp_path):
     claims = str(runner.ROOT / "claims")
     here = request(tmp_path, "")
     assert claims not in here.command  # it runs in the clone, whose settings name them
-    there = replace(here, folder=tmp_path)
+    there = dataclasses.replace(here, folder=tmp_path)
     assert claims in there.command
-    some = replace(SETTINGS, paths=["claims/cache/test_cache.py"])
-    command = replace(there, settings=some).command
+    some = dataclasses.replace(SETTINGS, paths=["claims/cache/test_cache.py"])
+    command = dataclasses.replace(there, settings=some).command
     assert f"{claims}/cache/test_cache.py" in command
     assert claims not in command
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 
 from assay.harness.comparison.sides import Side
 from assay.harness.results.evidence import Evidence
@@ -63,7 +63,7 @@ def on(model: str, results: Iterable[Result]) -> list[Result]:
 
 def side(results: Iterable[Result], name: str = "a side", **run: Any) -> Side:
     """A run with these results, as it would be read."""
-    rows = {(each.id, each.name, each.subject): each.as_json() for each in results}
+    rows = {(each.id, each.name, each.subject): each for each in results}
     subjects = {subject: {"digest": DIGEST} for *_, subject in rows}
     ended = {"subjects": subjects, "finished": "2026", "exit": 0}
     return Side(name, a_run(**ended | run), rows)

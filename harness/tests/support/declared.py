@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 
 from assay.harness.checking.findings import Bound, finding
@@ -12,6 +10,7 @@ from assay.harness.checking.samples import Sample
 from assay.harness.checking.statistics import (
     median,
 )
+from assay.harness.results.encoding import encode
 from assay.harness.results.verdicts import Result
 from assay.harness.tests.support.toys import toy, verdict
 
@@ -46,7 +45,7 @@ def settled(
 
 def not_finite(result: Result) -> list[str]:
     """Where numbers that are not finite stand in what a reader sees, and in the JSON."""
-    json.dumps(result.as_json(), allow_nan=False)
+    encode(result)
     values = (result.observed, result.bound, result.margin, result.interval, result.details)
     return [word for word in ("nan", "inf,", "inf]", "inf)") if word in str(values)]
 

@@ -7,11 +7,12 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
 from assay.harness.results.errors import BadInput
 from assay.harness.results.evidence import Evidence
@@ -30,9 +31,7 @@ BROKEN = Result(
     examples=7,
     seconds=1.25,
     reason="a 'quoted' reason,\nin two lines",
-    counterexample=Counterexample.from_json(
-        {"tokens": ["Ġa", "\x00"], "ids": [3, 5], "replay": "pytest -k C2"}
-    ),
+    counterexample=Counterexample({"tokens": "Ġa \x00"}, replay="pytest -k C2"),
     details={"layers": [1, 2], "none": None},
 )
 
@@ -43,7 +42,7 @@ def a_run(id: str = "r1", started: str = "2026-01-01T00:00:00+00:00", **changes:
     run = {"id": id, "started": started, "suite": "0.1.0", "profile": "quick", "seed": 0}
     run |= {"device": "cpu", "dtype": "float32", "attention": None, "versions": versions}
     run["subjects"] = {"tiny:gpt2": {"digest": DIGEST}}
-    return RunRecord.from_json(run | changes)
+    return msgspec.convert(run | changes, RunRecord)
 
 
 def refused(error: pytest.ExceptionInfo[BadInput], path: Path, words: str) -> bool:
@@ -59,7 +58,7 @@ def rows(path: Path, query: str) -> list[tuple]:
 
 def child(code: str, *arguments: object, **options: Any) -> subprocess.Popen[str]:
     """A process of its own that runs ``code`` with `a_run`, `UPHELD` and `Evidence` at hand."""
-    imports = "import sys; from dataclasses import replace\n"
+    imports = "import sys; from msgspec.structs import replace\n"
     imports += "from assay.harness.tests.support.evidence_files import a_run, Evidence, UPHELD\n"
     command = [sys.executable, "-c", imports + code, *map(str, arguments)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
@@ -78,16 +77,10 @@ def scribbled(path: Path) -> None:
         file.write(b"\xff" * 3000)
 
 
-def newer(path: Path) -> None:
+def of_version(path: Path, version: int) -> None:
     Evidence.open(path).close()
     with closing(sqlite3.connect(path)) as db:
-        db.execute("PRAGMA user_version = 7")
-
-
-def numberless(path: Path) -> None:
-    Evidence.open(path).close()
-    with closing(sqlite3.connect(path)) as db:
-        db.execute("PRAGMA user_version = 0")
+        db.execute(f"PRAGMA user_version = {version}")
 
 
 def foreign(path: Path, script: str = "CREATE TABLE notes (text)") -> None:
@@ -103,8 +96,8 @@ MISFITS = {
     "tables of another": (foreign, "of another application"),
     "id of another": (lambda p: foreign(p, "PRAGMA application_id = 5"), "another application"),
     "version of another": (lambda p: foreign(p, "PRAGMA user_version = 1"), "another application"),
-    "no schema": (numberless, "damaged"),
-    "newer": (newer, "has schema 7, this version knows 1"),
+    "older": (lambda path: of_version(path, 1), "has version 1, and this Assay reads 2 only"),
+    "newer": (lambda path: of_version(path, 7), "has version 7, and this Assay reads 2 only"),
     "folder": (Path.mkdir, "not a file"),
     "pipe": (os.mkfifo, "not a file"),
 }

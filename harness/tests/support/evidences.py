@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import random
 import sqlite3
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
+from msgspec.structs import replace
+
+from assay.harness.results.encoding import encode
 from assay.harness.results.evidence import Evidence
 from assay.harness.results.records import Counterexample, RunRecord
 from assay.harness.results.verdicts import Kind, Result, Verdict
@@ -38,7 +40,7 @@ def run_of(version: str, *subjects: str, **more: Any) -> RunRecord:
         "threads": 1,
         "subjects": {name: facts for name in subjects},
     }
-    return RunRecord.from_json(fields | more)
+    return msgspec.convert(fields | more, RunRecord)
 
 
 def law(
@@ -51,17 +53,17 @@ def law(
 
 def broken(subject: str, **more: Any) -> Result:
     """A law that is refuted, with its counterexample."""
-    fields = {
-        "inputs": {"prompt": "<0>(0) <75>(75)", "chunks": "[1, 1]"},
-        "observed": 0.2338,
-        "allowed": 0.1231,
-        "where": "logits, row 0, position 1",
-        "replay": f"pytest claims/cache/test_cache.py --model={subject} --replay=AEEA",
-    }
+    example = Counterexample(
+        {"prompt": "<0>(0) <75>(75)", "chunks": "[1, 1]"},
+        observed=0.2338,
+        allowed=0.1231,
+        where="logits, row 0, position 1",
+        replay=f"pytest claims/cache/test_cache.py --model={subject} --replay=AEEA",
+    )
     usual = {
         "verdict": Verdict.REFUTED, "observed": 0.4669, "bound": 0.1231, "margin": -0.58,
         "reason": "observed 0.234, allowed 0.123",
-        "counterexample": Counterexample.from_json(fields),
+        "counterexample": example,
     }  # fmt: skip
     return law(subject, **(usual | more))
 
@@ -99,14 +101,12 @@ def write(
 
 
 def _row(run: RunRecord, result: Result, recorded: str) -> dict[str, Any]:
-    row = result.as_json()
-    same = ("name", "kind", "subject", "verdict", "observed", "bound", "margin", "examples")
-    return {key: row[key] for key in (*same, "seconds")} | {
+    return {
         "run": run.id,
         "claim": result.id,
+        "name": result.name,
+        "subject": result.subject,
         "digest": hashlib.sha256(result.subject.encode()).hexdigest(),
-        "dtype": run.dtype,
-        "device": run.device,
         "recorded": recorded,
-        "result": json.dumps(row),
+        "result": encode(result),
     }

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from assay.harness.comparison import sides
+from assay.harness.results import schema
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support import evidences, folders
 from assay.harness.tests.support.fuzzing import Room
@@ -89,9 +90,7 @@ def stock(folder: Path) -> Path:
     for name in ("before", "after"):
         _evidence(folder / f"{name}.sqlite")
     [side] = sides.read(str(folder / "before.sqlite"))
-    report = side.run.as_json()
-    rows = [{k: v for k, v in row.items() if k != "sample"} for row in side.rows.values()]
-    (folder / "run.json").write_text(json.dumps({"schema": 1, "run": report, "claims": rows}))
+    schema.write_json(folder / "run.json", side.run, side.rows.values())
     (folder / "map.json").write_text(json.dumps({"": "cpu"}))
     (folder / "pytest.ini").write_text("[pytest]\ntestpaths = claims\n")
     for name, text in {"claims/test_laws.py": CLAIMS, "defects/a_defect.py": DEFECT}.items():

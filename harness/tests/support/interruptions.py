@@ -139,8 +139,10 @@ class Stored:
         tables = db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
         if integrity != "ok" or not tables:  # without tables: killed while it was made
             return cls(integrity=integrity)
-        runs = db.execute("SELECT id, finished, exit FROM runs").fetchall()
-        rows = db.execute("SELECT claim, name, verdict, result FROM claims").fetchall()
+        runs = db.execute("SELECT id, run ->> 'finished', run ->> 'exit' FROM runs").fetchall()
+        rows = db.execute(
+            "SELECT claim, name, result ->> 'verdict', result FROM claims"
+        ).fetchall()
         return cls(runs, rows, integrity)
 
     @property

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from assay.harness.results.verdicts import Kind, Result, Verdict
 from assay.harness.tests.support.sample_runs import LARGE

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from assay.harness.results.records import Counterexample, RunRecord
 from assay.harness.results.verdicts import Kind, Result, Verdict, margin
@@ -57,6 +59,8 @@ def sample_run(*subjects: str) -> RunRecord:
         "context": 256,
         "hidden": 256,
         "layers": 6,
+        "attention": "sdpa",
+        "dtype": "float32",
         "capabilities": ["causal", "learned-positions", "kv-cache", "lm-head", "tokenizer"],
         "missing": {"rotary": "positions are a learned table", "alibi": "no bias by distance"},
     }
@@ -76,7 +80,7 @@ def sample_run(*subjects: str) -> RunRecord:
         "versions": {"python": "3.11.2", "torch": "2.13.0", "transformers": "5.23.0"},
         "subjects": {subject: dict(facts) for subject in subjects or (LARGE,)},
     }
-    return RunRecord.from_json(fields)
+    return msgspec.convert(fields, RunRecord)
 
 
 def sample(subject: str = LARGE, broken: bool = True) -> list[Result]:
