@@ -197,5 +197,8 @@ def unknown(selectors: Sequence[str], named: Collection[tuple[Claim, str]], what
         if not any(is_asked(each, claim, name) for claim, name in named):
             numbers = sorted({claim.id for claim, _ in named}, key=lambda n: (n[0], int(n[1:])))
             asked = shortened(printable(each), 100)
-            return f"{asked}: there is no such {what} here; there are {', '.join(numbers)}"
+            near = each.partition(":")[0].strip().upper()
+            meant = f"; did you mean {near}?" if near in numbers and near != each else ""
+            listed = f"; there are {', '.join(numbers)}" if not meant else ""
+            return f"{asked}: there is no such {what} here{meant or listed}"
     return ""

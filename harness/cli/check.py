@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import os
 import re
 import shlex
@@ -25,27 +26,41 @@ or tiny:MODEL_TYPE.  Without a model: reference.
 With --against=MODEL, compare a model with another one that should compute the same; see
 `assay check MODEL --against MODEL --help`.
 
-Options are pytest's, with those of Assay among them; the most used:
-  -m law                      only laws (or: finding)
-  --claim=ID[:TEXT]           only this claim, or its variants whose name contains TEXT
+What to check:
+  --claim=ID[:TEXT]           this claim, or its variants whose name contains TEXT; repeatable
+  -m law, -m finding          laws or findings only
   --profile=NAME              how much to try: glance, quick (default), standard, thorough
-  --dtype=DTYPE, --device=DEVICE, --attention=NAME
-  --explain                   print why claims do not apply, and the results of controls
-  --json=FILE, --report=FILE  write the results as JSON, as an HTML page
-  --summary=FILE              add a summary in Markdown to a file, as for a CI job
+  --budget=TIME               start no claim after this time, such as 10m
+  --dry-run                   list the claims that apply; check nothing
+  --seed=N, --replay=BLOB     seed of all draws; one example again, as a failure printed it
+The model (also --model=MODEL):
+  --dtype=DTYPE               float32, bfloat16, float16, float64 or auto (default: its own)
+  --device=DEVICE, --device-map=MAP       cpu, cuda, cuda:1, mps; spread over several
+  --attention=NAME, --attends=WAYS        implementation of attention; causal or both
+  --revision=NAME, --base=MODEL           of a hub id; the base model of an adapter
+  --trust-remote-code, --absent-ok        run a model's own code; skip models that are not here
+  --oracle=HOW, --bitwise     how float64 is computed; demand equal bits
+  --plant=FAULT               inject a fault, to see it caught (assay faults lists them)
+Results:
+  --explain                   print why claims do not apply, and what controls did
+  --json=FILE, --report=FILE, --summary=FILE   write JSON, an HTML page, Markdown for a CI job
   --evidence=FILE, --resume   keep results in another file; resume an unfinished run
+  --expectations=FOLDER, --record-expectations   known exceptions; record this run's verdicts
   -n N                        run in N processes
+  --rounding=SEED, --allocation=NAME      emulate another machine
 
-`assay check --help` lists all of them.  Exit code: 0 every claim came out as expected, 1 one did
-not, 2 interrupted, 4 invalid input, 5 no claim was selected.
+Options of pytest work too (pytest --help).  Exit code: 0 every claim came out as expected, 1 one
+did not, 2 interrupted, 4 invalid input, 5 no claim was selected, or none applies.
 """
 
 
 def main(arguments: Sequence[str], run: Callable[[list[str]], Any] | None = None) -> int:
     """Run pytest on the claims; its exit code."""
-    if list(arguments) == ["-h"]:
+    if {"-h", "--help"} & set(arguments):
         sys.stdout.write(USAGE)
         return 0
+    for word in arguments:
+        _refuse_misspelt(word.partition("=")[0])
     models, pytest_arguments = separate(arguments)
     if not all(model.strip() for model in models):
         raise BadInput("assay check: a MODEL is empty; say which")
@@ -59,6 +74,21 @@ def main(arguments: Sequence[str], run: Callable[[list[str]], Any] | None = None
         if option.startswith("--model="):
             _require_elsewhere(option.partition("=")[2])
     return int((run or _pytest)([str(claims()), *options]))
+
+
+NAMES = tuple(dict.fromkeys(re.findall(r"--[a-z][a-z-]+", USAGE)))
+"""The options of Assay that `USAGE` lists."""
+
+NEAR = 0.85
+"""How alike two options are for one to be the other misspelt; pytest's own are less so."""
+
+
+def _refuse_misspelt(option: str) -> None:
+    """Raise `BadInput` for an option that is nearly one of Assay's; pytest reads all others."""
+    if option in NAMES or not option.startswith("--"):
+        return
+    if near := difflib.get_close_matches(option, NAMES, n=1, cutoff=NEAR):
+        raise BadInput(f"{option}: no such option; did you mean {near[0]}?")
 
 
 def _require_elsewhere(model: str) -> None:
@@ -135,4 +165,5 @@ def claims() -> Path:
 def _pytest(arguments: list[str]) -> int:
     import pytest
 
-    return pytest.main(arguments)
+    # Headers and settings of pytest and of its plug-ins say nothing about a model.
+    return pytest.main([*arguments, "--no-header", "-p", "no:benchmark"])

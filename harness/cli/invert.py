@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import os
+import re
 import sys
 from collections.abc import Sequence
 
@@ -26,8 +28,15 @@ from assay.harness.operations.inversion.rule import Rule
 from assay.harness.operations.inversion.target import THROUGH
 from assay.harness.results.errors import BadInput
 from assay.harness.results.seeds import LARGEST_SEED
+from assay.harness.results.specs import ModelKind, ModelSpec
 
 MOST_STEPS = 10**6
+
+DEFAULT = "reference"
+"""The model that is inverted unless another is named."""
+
+HUB = re.compile(r"[\w.-]+/[\w.-]+")
+"""An id of the hub."""
 
 DESCENT = {
     "steps": Rule.steps,
@@ -44,7 +53,7 @@ DESCENT = {
 
 def main(arguments: Sequence[str], load: Load) -> int:
     """Recover the prompts and return 0 if every token was recovered and verified, or 1."""
-    options = _parser().read(arguments, "prompts")
+    options = _options(arguments)
     if not options.prompts and not options.ids:
         raise BadInput("no prompt: give a text, or token ids with --ids")
     of_descent = [name for name in DESCENT if getattr(options, name) is not None]
@@ -84,9 +93,28 @@ def main(arguments: Sequence[str], load: Load) -> int:
     return 0 if all(outcome.ok for outcome in outcomes) else 1
 
 
+def _options(arguments: Sequence[str]) -> argparse.Namespace:
+    options = _parser().read(arguments, "prompts")
+    if options.model is None:
+        options.model = options.prompts.pop(0) if _begins_with_a_model(options) else DEFAULT
+    return options
+
+
+def _begins_with_a_model(options: argparse.Namespace) -> bool:
+    """Whether the first word names a model, as for `assay check`, and not a prompt."""
+    if not options.prompts:
+        return False
+    spec = ModelSpec.recorded(options.prompts[0])
+    if spec.kind is not ModelKind.CHECKPOINT:  # such as tiny:llama
+        return len(options.prompts) > 1 or bool(options.ids)
+    has_more = len(options.prompts) > 1 or bool(options.ids)
+    return os.path.exists(spec.name) or (has_more and bool(HUB.fullmatch(spec.name)))
+
+
 def _parser() -> Parser:
     parser = Parser(
         prog="assay invert",
+        usage="%(prog)s [MODEL] PROMPT ... [OPTION ...]",
         description="Recover prompts from a model's output, and show how it is done. The exit "
         "code is 0 if every token was recovered and verified, otherwise 1; 4 for invalid input.",
     )
@@ -143,6 +171,7 @@ def _parser() -> Parser:
     )
     add("--json", action="store_true", help="write JSON, and nothing else")
     models.add_options(parser)
+    parser.set_defaults(model=None)  # the first word may name it
     _add_descent(parser.add_argument_group("descent"))
     return parser
 

@@ -129,3 +129,16 @@ def test_a_difference_of_two_models_is_raised_with_its_place() -> None:
         found.require()
     with pytest.raises(BadInput, match="attends 'up'"):
         assay.compare_models(gpt2(), gpt2(), attends="up")
+
+
+def test_a_model_is_taken_by_its_name_or_folder(tmp_path: Path) -> None:
+    families.tiny("llama").save_pretrained(tmp_path)
+    for named in ("tiny:llama", str(tmp_path), tmp_path):
+        run = assay.check(named, claims=["C1"], profile="glance").require()
+        assert list(run.run.subjects) == [str(named)]
+    with pytest.raises(BadInput, match="no-such-type"):
+        assay.check("tiny:no-such-type")
+
+
+def test_dir_shows_what_is_public() -> None:
+    assert dir(assay) == sorted(assay.__all__)

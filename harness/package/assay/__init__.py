@@ -42,6 +42,10 @@ _HOMES = {
 }
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 def __getattr__(name: str) -> Any:
     # Imported on first use: torch and transformers take seconds.
     if name in __all__:

@@ -18,7 +18,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from assay.harness.checking.cases import Case
 from assay.harness.checking.claim import Session, is_asked, unknown
 from assay.harness.checking.profiles import PROFILES, Profile, check_profile
-from assay.harness.cli.main import cases_of_claims, offer
+from assay.harness.cli.main import cases_of_claims, load, offer
 from assay.harness.models import digests, meant, runs, tokenizers
 from assay.harness.models.admission import admit
 from assay.harness.models.clock import Braked, ForwardClock
@@ -147,7 +147,7 @@ class Run:
 
 
 def check(
-    model: nn.Module | Callable[..., Any],
+    model: nn.Module | Callable[..., Any] | str | Path,
     tokenizer: PreTrainedTokenizerBase | None = None,
     *,
     claims: str | Sequence[str] = "laws",
@@ -160,7 +160,8 @@ def check(
     """Check claims on ``model`` as it is, on its own device and in its own dtype.
 
     ``model`` is a model of transformers, a plain module, or a function from ids [batch, n] to
-    logits [batch, n, vocabulary].
+    logits [batch, n, vocabulary]; or the name of one, as `assay check` takes it: a folder, a model
+    of the hub, ``tiny:llama``.  That is loaded with its own tokenizer, in its own dtype.
     ``claims`` are ``laws``, ``findings``, ``all``, or numbers such as ``["C1", "C2"]``
     (``ID:TEXT`` for the variants whose name holds the text).  ``profile`` is ``glance``,
     ``quick``, ``standard`` or ``thorough``, ``attends`` ``causal`` or ``both`` where class and
@@ -188,7 +189,13 @@ def check(
         raise BadInput(f"attends {attends!r}: choose from {', '.join(meant.WAYS)}")
     chosen = choose(claims, slow_laws=PROFILES[profile].slow_laws)
     session = Session(PROFILES[profile], read_seed(str(seed), "seed"), replay)
-    return settle(subject_of(model, tokenizer, attends, name, session.profile), chosen, session)
+    if isinstance(model, str | Path):
+        if tokenizer is not None:
+            raise BadInput(f"{model}: is loaded with its own tokenizer")
+        subject = load(str(model), Options(attends=attends))
+    else:
+        subject = subject_of(model, tokenizer, attends, name, session.profile)
+    return settle(subject, chosen, session)
 
 
 def subject_of(

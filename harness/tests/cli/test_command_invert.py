@@ -10,6 +10,7 @@ import torch
 from rich.console import Console
 
 from assay.fixtures import subjects
+from assay.harness.cli import invert as command
 from assay.harness.cli import prompts
 from assay.harness.cli.recovery import DescentStep
 from assay.harness.cli.showing import PromptDisplay
@@ -213,3 +214,18 @@ def test_all_ways_of_a_descent_can_be_asked_for(invert):
 @pytest.mark.parametrize("through", ["head", "norm", "logits"])
 def test_every_target_is_inverted(invert, through):
     assert invert(*tiny("gpt2", "--target", through, "--ids", "5,9")).exit == 0
+
+
+def test_the_first_word_may_name_the_model(tmp_path):
+    assert named(["tiny:llama", "a b"]) == ("tiny:llama", ["a b"])
+    assert named([str(tmp_path), "a b"]) == (str(tmp_path), ["a b"])
+    assert named(["openai-community/gpt2", "a b"]) == ("openai-community/gpt2", ["a b"])
+    assert named(["a b", "c d"]) == ("reference", ["a b", "c d"])
+    assert named(["reference"]) == ("reference", ["reference"])  # a text
+    assert named(["--model=tiny:llama", "chat", "b"]) == ("tiny:llama", ["chat", "b"])
+
+
+def named(arguments):
+    """The model and the prompts that a command line names."""
+    options = command._options(arguments)
+    return options.model, options.prompts
