@@ -277,6 +277,7 @@ def test_prompts_are_the_same_each_time_and_mostly_text():
     assert prompts.fixed(toy("gpt2"), 3).shape == (3, prompts.TOKENS)
 
 
+@pytest.mark.nightly
 def test_benchmarks_refuse_to_share_the_machine(project: Project):
     pytest.importorskip("xdist")
     run = project.run("benchmarks", "-n", "2", folder=ROOT)
@@ -288,6 +289,7 @@ def test_benchmarks_say_what_they_need(project: Project):
     assert run.refused("pip install", "benchmarks")
 
 
+@pytest.mark.nightly
 def test_runs_are_saved_and_compared_by_pytest_benchmark(project: Project):
     storage = f"--benchmark-storage=file://{project.folder}/kept"
     few = ("benchmarks/test_ceilings.py", "-k", "launches", storage)

@@ -105,6 +105,7 @@ def finding(number: int, verdict: Verdict, p: float | None) -> Result:
     return Result(f"X{number}", f"{number}", Kind.FINDING, "m", verdict, details=details)
 
 
+@pytest.mark.nightly
 def test_of_many_findings_at_their_bound_some_are_decided_and_nearly_none_stands():
     runs = [nulls(seed, 100) for seed in range(20)]
     wrong = [sum(r.verdict is not Verdict.INCONCLUSIVE for r in run) for run in runs]

@@ -40,6 +40,7 @@ def test_characters_that_an_encoding_lacks_are_escaped(
     assert out
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", COMMANDS)
 @pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
 def test_closed_streams(tmp_path: Path, name: str, closed: str) -> None:

@@ -1,6 +1,6 @@
 """Planted drifts: no change of names, types, outputs or defaults makes Assay quiet.
 
-`tox -e nightly` runs all laws on five types after each drift; the gate runs each on one type.
+`tox -e nightly` runs all laws on five types after each drift; the gate tries a quarter, one type each.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ def applicable(name: str) -> list[str]:
     return types
 
 
-@pytest.mark.parametrize(("number", "name"), enumerate(DRIFTS), ids=[*DRIFTS])
+IN_THE_GATE = [*enumerate(DRIFTS)][::4]
+
+
+@pytest.mark.parametrize(("number", "name"), IN_THE_GATE, ids=[*DRIFTS][::4])
 def test_a_drift_is_carried_or_named(number: int, name: str) -> None:
     types = applicable(name)
     assert types, f"{name} changes no type"
@@ -43,14 +46,10 @@ def test_a_drift_is_carried_or_named(number: int, name: str) -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("model_type", TYPES)
 @pytest.mark.parametrize("name", DRIFTS)
-def test_after_a_drift_all_laws_are_examined_or_the_run_fails(name: str, model_type: str) -> None:
-    try:
-        outcome = judged(model_type, name)
-    except Inapplicable as why:
-        pytest.skip(str(why))
-    assert outcome.state in (CARRIED, LOUD), outcome
+def test_after_a_drift_all_laws_are_examined_or_the_run_fails(name: str) -> None:
+    outcomes = [judged(model_type, name) for model_type in applicable(name)]
+    assert [outcome for outcome in outcomes if outcome.state not in (CARRIED, LOUD)] == []
 
 
 def test_a_run_with_fewer_laws_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:

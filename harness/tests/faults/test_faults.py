@@ -58,6 +58,7 @@ def probe(subject: Subject) -> dict[str, torch.Tensor]:
     return {name: t.clone() for name, t in subject.rows(ids).tensors.items()}
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("model_type", MODELS)
 def test_a_fault_that_is_taken_out_leaves_nothing_behind(model_type):
     subject = toy(model_type)

@@ -97,6 +97,7 @@ def test_flex_attention_is_compiled_for_a_gpu_s_own_dtypes(attention, device, dt
     assert bool(compiled) == compiles
 
 
+@pytest.mark.nightly
 def test_a_model_that_attends_by_flex_attention_is_not_accused():
     model = families.tiny("llama")
     model.set_attn_implementation("flex_attention")

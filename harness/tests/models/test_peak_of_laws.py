@@ -17,6 +17,7 @@ that was released and that the allocator keeps.
 """
 
 
+@pytest.mark.nightly
 def test_the_reference_and_saving_of_a_large_model_take_less_than_a_copy() -> None:
     if not sys.platform.startswith("linux"):
         pytest.skip("missing capability: the peak of a process in /proc")

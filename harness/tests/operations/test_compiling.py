@@ -90,6 +90,7 @@ def test_a_library_without_a_static_cache_of_the_model_s_kind_is_named():
         compiling.continued(subject, prompt(subject, 6), "aot_eager")
 
 
+@pytest.mark.nightly
 def test_machine_code_draws_the_random_numbers_of_other_code():
     subject = fresh("reformer")
     ids = prompt(subject, 14)

@@ -46,6 +46,7 @@ def large():
     return normal(V, D, seed=0).bfloat16()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", WORK)
 def test_what_is_allocated_at_a_time_is_less_than_a_copy_in_float64(large, name):
     points = large[:8].double() + 0.01

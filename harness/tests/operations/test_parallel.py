@@ -127,6 +127,7 @@ def test_gradients_are_gathered():
     assert training.Exact(alone).apart(one)[0] < 1e-3
 
 
+@pytest.mark.nightly
 def test_processes_end_with_the_subject_and_for_another():
     subject = fresh("llama")
     ids = prompt(subject, 3)

@@ -39,6 +39,7 @@ def test_a_script_needs_the_library_only_and_says_what_it_saw(defect):
         assert defect.source.count(word) == 1, word
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("slug", FAST)
 def test_a_defect_shows_itself_in_the_version_that_it_was_seen_in(slug):
     (defect,) = (each for each in DEFECTS if each.slug == slug)
@@ -82,6 +83,7 @@ print(",".join({result.verdict.value for result in run.results}))
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("slug", "model", "claim"), LAWS, ids=lambda value: value)
 def test_a_fixed_library_upholds_the_law_that_the_defect_breaks(slug, model, claim):
     (defect,) = (each for each in DEFECTS if each.slug == slug)
