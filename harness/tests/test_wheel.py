@@ -97,8 +97,7 @@ def test_claims_run_from_an_empty_folder(installed: Path, tmp_path: Path) -> Non
     done = run(installed, folder, *command)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "1 upheld" in done.stdout
-    assert f"rootdir: {installed / 'assay'}" in done.stdout
-    assert {path.name for path in folder.iterdir()} <= {".benchmarks"}  # pytest-benchmark
+    assert [*folder.iterdir()] == []
 
 
 def test_importing_the_package_imports_no_torch(installed: Path) -> None:

@@ -1,6 +1,6 @@
 """Planted drifts: no change of names, types, outputs or defaults makes Assay quiet.
 
-`tox -e nightly` runs all laws on five types after each drift; the gate tries a few, on one type each.
+`tox -e nightly` runs all laws on five types after each drift; the gate tries a few drifts.
 """
 
 from __future__ import annotations
