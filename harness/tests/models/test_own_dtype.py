@@ -106,8 +106,7 @@ def test_a_recorded_run_is_the_one_that_is_asked_for(
 ) -> None:
     def run(name: str, dtype: str, chosen: str | None) -> RunRecord:
         base = runs.describe_run(Options(dtype=dtype), "quick", 0)
-        base.selection = Selection(models=[name], keyword="", marker="", dtype=chosen)
-        base.selection.claims = ["claims"]
+        base.selection = Selection(models=[name], claims=["claims"], dtype=chosen)
         base.subjects = {name: SubjectRecord(digest="0")}
         return base
 

@@ -74,7 +74,7 @@ OPTIONS = {
     "--evidence=claims": "not a file",
     "--evidence=pytest.ini": "not an SQLite file",
     "--evidence=foreign.sqlite": "SQLite, but of another application",
-    "--evidence=newer.sqlite": "has schema 99",
+    "--evidence=newer.sqlite": "has version 99",
     "--evidence=locked.sqlite": "locked by another process",
     "--evidence=pytest.ini/evidence.sqlite": "its folder cannot be used",
 }
