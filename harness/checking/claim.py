@@ -197,8 +197,9 @@ def unknown(selectors: Sequence[str], named: Collection[tuple[Claim, str]], what
         if not any(is_asked(each, claim, name) for claim, name in named):
             numbers = sorted({claim.id for claim, _ in named}, key=lambda n: (n[0], int(n[1:])))
             asked = shortened(printable(each), 100)
-            near = each.partition(":")[0].strip().upper()
-            meant = f"; did you mean {near}?" if near in numbers and near != each else ""
-            listed = f"; there are {', '.join(numbers)}" if not meant else ""
-            return f"{asked}: there is no such {what} here{meant or listed}"
+            number = each.partition(":")[0]
+            near = number.strip().upper()
+            if near in numbers and near != number:
+                return f"{asked}: there is no such {what} here; did you mean {near}?"
+            return f"{asked}: there is no such {what} here; there are {', '.join(numbers)}"
     return ""

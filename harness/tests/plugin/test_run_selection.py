@@ -74,6 +74,7 @@ def test_laws_come_before_findings(project: Project):
 def test_a_claim_that_is_not_there_is_refused(project: Project, claim):
     project.claims(law(1), VARIANTS)
     assert project.run(f"--claim={claim}").refused(f"--claim {claim}", "there are X1, X2")
+    assert project.run("--claim=x2").refused("--claim x2", "did you mean X2?")
     assert not project.ran
 
 
