@@ -273,6 +273,8 @@ def carries_state(cache: Any) -> bool:
     A cache of a model's own type may keep it outside its layers.
     """
     own = getattr(cache, "self_attention_cache", cache)
+    if isinstance(own, tuple):  # keys and values of each layer, before 4.54
+        return False
     layers = getattr(own, "layers", None)
     if layers is None or not entries(cache):
         return not entries(cache)

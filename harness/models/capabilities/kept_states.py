@@ -148,6 +148,8 @@ def _kv_cache(subject: Subject) -> None:
 
     needs(subject, "cache")
     cache_ = subject(prompt(subject), keep=True, states=False).cache
+    if isinstance(cache_, tuple):
+        raise Missing("in this version of transformers the model returns its cache as tuples")
     if not caches.entries(cache_):
         raise Missing("the cache holds a recurrent state, no keys and values")
 
