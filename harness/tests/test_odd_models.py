@@ -232,7 +232,7 @@ class Shorter(LlamaForCausalLM):
     [
         (lambda: llama(Shorter), "no row for each of 4 tokens"),
         (lambda: llama(vocab_size=2, pad_token_id=0), "a vocabulary of 2"),
-        (lambda: "a/path", "is str; give a model"),
+        (lambda: "a/path", "no such folder"),
         (lambda: None, "is NoneType; give a model"),
         (lambda: llama().to("meta"), "without values"),
     ],
