@@ -12,13 +12,14 @@ from torch import Tensor
 
 from assay.benchmarks import limits, operations, prompts
 from assay.benchmarks.stopwatch import Stopwatch
-from assay.harness.models import loading, memory
-from assay.harness.models.subject import Subject
-from assay.harness.operations.inversion import running, start
-from assay.harness.operations.inversion.batch import Batch
-from assay.harness.operations.inversion.descent import rows_that_fit
-from assay.harness.operations.inversion.rule import Rule
-from assay.harness.operations.inversion.target import Target
+from assay.harness.inversion import running, start
+from assay.harness.inversion.batch import Batch
+from assay.harness.inversion.descent import rows_that_fit
+from assay.harness.inversion.rule import Rule
+from assay.harness.inversion.target import Target
+from assay.harness.models.loading import loading
+from assay.harness.models.machine import memory
+from assay.harness.models.subject.subject import Subject
 
 ROW_STEPS = 320
 """Rows times steps of one timed call; never fewer than `LEAST_STEPS` steps."""
@@ -35,7 +36,7 @@ class Case:
 
     ``rows`` prompts of ``tokens`` tokens; ``depth`` in blocks (0: all of them); ``through`` as in
     `Target`; an ``arithmetic`` of `limits` (empty: the model's own dtype); a ``runner`` of
-    `harness.operations.inversion.running` (empty: the usual one of the device).
+    `harness.inversion.running` (empty: the usual one of the device).
     """
 
     rows: int = 16

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 
 from assay.benchmarks.stopwatch import Stopwatch
-from assay.harness.models import accelerators, memory
+from assay.harness.models.machine import accelerators, memory
 from assay.harness.results.errors import BadInput
 
 SIZES = {"cpu": (1024, 2048, 3072), "cuda": (4096, 8192, 16384)}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from assay.harness.models.subject import Subject
-from assay.harness.operations.inversion.target import Target
+from assay.harness.inversion.target import Target
+from assay.harness.models.subject.subject import Subject
 
 
 def weights(subject: Subject, target: Target) -> int:

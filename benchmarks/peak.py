@@ -12,11 +12,11 @@ import torch
 
 from assay.benchmarks import prompts
 from assay.fixtures import subjects
-from assay.harness.models.runs import Options
-from assay.harness.operations.inversion import start
-from assay.harness.operations.inversion.descent import descend
-from assay.harness.operations.inversion.rule import Rule
-from assay.harness.operations.inversion.target import Target
+from assay.harness.inversion import start
+from assay.harness.inversion.descent import descend
+from assay.harness.inversion.rule import Rule
+from assay.harness.inversion.target import Target
+from assay.harness.models.loading.runs import Options
 
 
 def resident() -> int:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from assay.benchmarks.stopwatch import Lap, Stopwatch
-from assay.harness.models.vitals import Monitor, Vitals
+from assay.harness.models.machine.vitals import Monitor, Vitals
 from assay.harness.results.arrays import Array
 
 EARLY = 0.9

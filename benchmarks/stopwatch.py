@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from assay.harness.models import accelerators
+from assay.harness.models.machine import accelerators
 
 Ended = Callable[[], Callable[[], float]]
 """Sets a second mark; returns a function for the seconds between both on the device's clock."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from assay.benchmarks import limits
-from assay.harness.models import memory
-from assay.harness.operations.inversion import running
+from assay.harness.inversion import running
+from assay.harness.models.machine import memory
 from assay.harness.results.errors import BadInput
 
 USED = {"reference:large": (256, 4096), "gpt2": (768, 50257), "rotary-8b": (4096, 128256)}

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from assay.harness.models import memory
-from assay.harness.operations.decoding import PseudoInverse
-from assay.harness.operations.own_rows import recovered_after, recovery
+from assay.harness.inversion.decoding import PseudoInverse
+from assay.harness.inversion.own_rows import recovered_after, recovery
+from assay.harness.models.machine import memory
 
 TOKENS = 20
 GOAL, SHARE = 20, 0.8

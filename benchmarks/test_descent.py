@@ -12,11 +12,11 @@ import torch
 
 from assay.benchmarks import operations, prompts
 from assay.benchmarks.same_shapes import SameShapes
-from assay.harness.operations.inversion import decode, loop, start
-from assay.harness.operations.inversion.batch import Batch
-from assay.harness.operations.inversion.descent import descend
-from assay.harness.operations.inversion.rule import Rule
-from assay.harness.operations.inversion.target import Target
+from assay.harness.inversion import decode, loop, start
+from assay.harness.inversion.batch import Batch
+from assay.harness.inversion.descent import descend
+from assay.harness.inversion.rule import Rule
+from assay.harness.inversion.target import Target
 
 MODELS = ["reference"]
 STEPS, ROUNDS = 40, 5

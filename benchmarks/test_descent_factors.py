@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from assay.benchmarks.descents import Case, fits, ready
-from assay.harness.models import accelerators
+from assay.harness.models.machine import accelerators
 from assay.harness.results.errors import BadInput
 
 MODELS = ["reference"]

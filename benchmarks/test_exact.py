@@ -15,11 +15,11 @@ import torch
 from assay.benchmarks import operations, prompts
 from assay.fixtures import texts
 from assay.harness.checking.draws import Draws
+from assay.harness.inversion import token_by_token
+from assay.harness.inversion.set_up import linear_map
+from assay.harness.inversion.target import Target
+from assay.harness.inversion.whole_prompts import exact
 from assay.harness.models import capabilities
-from assay.harness.operations.inversion import token_by_token
-from assay.harness.operations.inversion.set_up import linear_map
-from assay.harness.operations.inversion.target import Target
-from assay.harness.operations.inversion.whole_prompts import exact
 
 MODELS = ["reference", "geometry:gpt2"]
 ROUNDS = 5

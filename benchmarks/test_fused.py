@@ -7,7 +7,7 @@ from contextlib import nullcontext
 import torch
 
 from assay.benchmarks.descents import Case, ready
-from assay.harness.operations.inversion import batch
+from assay.harness.inversion import batch
 
 MODELS = ["geometry:gpt2"]
 ROUNDS = 5

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from assay.benchmarks.descents import Case, fits, largest, ready
-from assay.harness.models import accelerators
+from assay.harness.models.machine import accelerators
 
 ROOT = Path(__file__).parents[1]
 MODELS = ["reference"]

@@ -13,9 +13,9 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from assay.benchmarks import prompts
 from assay.benchmarks.descents import Case, fits, ready
-from assay.harness.models.subject import Subject
-from assay.harness.operations.inversion import token_by_token
-from assay.harness.operations.inversion.target import Target
+from assay.harness.inversion import token_by_token
+from assay.harness.inversion.target import Target
+from assay.harness.models.subject.subject import Subject
 
 MODELS = ["reference"]
 ROUNDS = 3

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from assay.fixtures.prompts import chunk_sizes, chunkings, cuts, equal_chunks, prompts
 from assay.harness.checking.laws import law
 from assay.harness.checking.reference import Reference
-from assay.harness.models import caches, encoders
-from assay.harness.models.tolerances import QUANTISED, bit_equal, one_bit_off
+from assay.harness.models.capabilities import caches
+from assay.harness.models.reference.tolerances import QUANTISED, bit_equal, one_bit_off
+from assay.harness.models.subject import encoders
 from assay.harness.operations import flops
 from assay.harness.results.errors import Missing
 

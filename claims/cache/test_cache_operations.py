@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from assay.fixtures.prompts import endings, other_ids, prompts, rearrangements
 from assay.harness.checking.laws import law
-from assay.harness.models import caches, encoders
+from assay.harness.models.capabilities import caches
+from assay.harness.models.subject import encoders
 from assay.harness.operations import cache_operations
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from assay.fixtures.prompts import chunkings, endings, prompts, rearrangements
 from assay.harness.checking.laws import law
-from assay.harness.models import caches, quantised
+from assay.harness.models.capabilities import caches, quantised
 from assay.harness.operations import cache_operations
 from assay.harness.results.errors import Missing
 

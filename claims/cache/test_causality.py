@@ -11,8 +11,8 @@ from assay.harness.checking import measures
 from assay.harness.checking.findings import Bound, finding
 from assay.harness.checking.laws import law
 from assay.harness.checking.statistics import share
-from assay.harness.models import masks
-from assay.harness.models.tolerances import bit_equal, distance
+from assay.harness.models.reference.tolerances import bit_equal, distance
+from assay.harness.models.subject import masks
 
 PLAINLY = 100
 """Times the tolerance of laws: a state that differs by this much is another."""

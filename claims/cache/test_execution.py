@@ -8,10 +8,13 @@ import torch
 from assay.fixtures.prompts import cuts, endings, lengths, other_ids, prompts
 from assay.harness.checking import sensitivity
 from assay.harness.checking.laws import law
-from assay.harness.models import caches, capabilities, experts, inputs
-from assay.harness.models.lengths import is_large
-from assay.harness.models.shortage import refusals_ignored
-from assay.harness.models.tolerances import bit_equal, farthest, one_bit_off
+from assay.harness.models import capabilities
+from assay.harness.models.capabilities import caches
+from assay.harness.models.machine.shortage import refusals_ignored
+from assay.harness.models.reference import inputs
+from assay.harness.models.reference.tolerances import bit_equal, farthest, one_bit_off
+from assay.harness.models.subject import experts
+from assay.harness.models.subject.lengths import is_large
 from assay.harness.operations import copies, padding, variants
 
 IMPLEMENTATIONS = ["eager", "sdpa", "flex_attention", "flash_attention_2", "flash_attention_3"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from assay.fixtures.prompts import prompts
 from assay.harness.checking.laws import law
-from assay.harness.models import finiteness
+from assay.harness.models.reference import finiteness
 
 
 @law(

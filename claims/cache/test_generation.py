@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from assay.fixtures.prompts import lengths, prompts
 from assay.harness.checking.laws import law
-from assay.harness.models import caches, capabilities
+from assay.harness.models import capabilities
+from assay.harness.models.capabilities import caches
 from assay.harness.operations import drafting, generation, padding
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from assay.fixtures.prompts import chunkings, lengths, prompts
 from assay.harness.checking.laws import law
-from assay.harness.models import caches, capabilities, masks, positions
+from assay.harness.models import capabilities
+from assay.harness.models.capabilities import caches
+from assay.harness.models.subject import masks, positions
 from assay.harness.operations import padding
 
 LONGEST = 48

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from assay.fixtures.prompts import prompts
 from assay.harness.checking.laws import law
-from assay.harness.models import positions
-from assay.harness.models.memo import memo
-from assay.harness.operations.decoding import PseudoInverse, nearest
+from assay.harness.inversion.decoding import PseudoInverse, nearest
+from assay.harness.models.subject import positions
+from assay.harness.models.subject.memo import memo
 from assay.harness.operations.equal_rows import has_duplicate
 from assay.harness.operations.factors import gram, triangle
 from assay.harness.operations.likeliest import (
@@ -213,7 +213,7 @@ def relative(observed, exact):
 
 def allowed(fast):
     """The error that rounding in float64 explains, with the tolerance table's factor."""
-    from assay.harness.models.tolerances import TOLERANCES
+    from assay.harness.models.reference.tolerances import TOLERANCES
 
     return TOLERANCES[torch.float64].allowed(fast.rounding)
 

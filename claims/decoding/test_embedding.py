@@ -9,11 +9,11 @@ from assay.fixtures.texts import on_text_and_random_tokens, prompts
 from assay.harness.checking import measures
 from assay.harness.checking.findings import Bound, finding
 from assay.harness.checking.statistics import exact, share
+from assay.harness.inversion.decoding import PseudoInverse
+from assay.harness.inversion.own_rows import recovered_after, recovery
 from assay.harness.models.capabilities import Missing
-from assay.harness.operations.decoding import PseudoInverse
 from assay.harness.operations.equal_rows import duplicates
 from assay.harness.operations.likeliest import std
-from assay.harness.operations.own_rows import recovered_after, recovery
 
 MOST_LISTED = 20
 """Tokens that the evidence lists at most."""

@@ -10,7 +10,7 @@ from assay.claims.inversion.test_inversion import NEEDS, cases_of
 from assay.claims.inversion.test_inversion_conditions import conditioned
 from assay.harness.checking.findings import Bound, finding, need
 from assay.harness.checking.statistics import median
-from assay.harness.models.memo import memo
+from assay.harness.models.subject.memo import memo
 from assay.harness.operations import int8, variants
 
 MANY = 32

@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 from assay.fixtures.prompts import LONGEST, prompts
 from assay.harness.checking.laws import law
 from assay.harness.checking.reference import Reference
-from assay.harness.models import capabilities, precision
+from assay.harness.models import capabilities
 from assay.harness.models.capabilities import Missing
-from assay.harness.models.tolerances import TOLERANCES
+from assay.harness.models.reference import precision
+from assay.harness.models.reference.tolerances import TOLERANCES
 
 
 @law(

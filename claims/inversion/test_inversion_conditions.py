@@ -18,12 +18,12 @@ from assay.harness.checking.statistics import (
     mean,
     rank_correlation,
 )
+from assay.harness.inversion.head import inverse
+from assay.harness.inversion.jacobian import condition, jacobian
+from assay.harness.inversion.target import Target
 from assay.harness.models.capabilities import Missing
-from assay.harness.models.symmetric import decomposition
+from assay.harness.models.machine.symmetric import decomposition
 from assay.harness.operations.factors import gram
-from assay.harness.operations.inversion.head import inverse
-from assay.harness.operations.inversion.jacobian import condition, jacobian
-from assay.harness.operations.inversion.target import Target
 
 TRAINED = ["trained", *NEEDS]
 

@@ -12,12 +12,11 @@ from assay.harness.checking import measures
 from assay.harness.checking.draws import Draws
 from assay.harness.checking.findings import Bound, finding
 from assay.harness.checking.statistics import model_mean
+from assay.harness.inversion import DECODERS, decode, nets, start
+from assay.harness.inversion.descent import descend
+from assay.harness.inversion.rule import Rule
 from assay.harness.models import capabilities
-from assay.harness.models.memo import memo
-from assay.harness.operations import nets
-from assay.harness.operations.inversion import DECODERS, decode, start
-from assay.harness.operations.inversion.descent import descend
-from assay.harness.operations.inversion.rule import Rule
+from assay.harness.models.subject.memo import memo
 
 TOKENS = 5
 """Those of 'This is a prompt sentence.' without its full stop, which `FCNet` reads."""

@@ -12,7 +12,7 @@ from assay.fixtures import texts
 from assay.harness.checking import measures
 from assay.harness.checking.findings import Bound, finding
 from assay.harness.checking.statistics import bounded_change, mean
-from assay.harness.models.memo import memo
+from assay.harness.models.subject.memo import memo
 from assay.harness.operations import contrastive, generation
 
 START = 32

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from assay.fixtures import writing
 from assay.harness.checking.laws import law
-from assay.harness.models import pipelines
+from assay.harness.models.capabilities import pipelines
 from assay.harness.operations import corpus, tokens
 
 

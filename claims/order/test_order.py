@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from assay.fixtures.permutations import orders
 from assay.fixtures.prompts import prompts
 from assay.harness.checking.laws import law
-from assay.harness.models import capabilities, masks, positions
-from assay.harness.models.rows import Rows
+from assay.harness.models import capabilities
+from assay.harness.models.subject import masks, positions
+from assay.harness.models.subject.rows import Rows
 from assay.harness.operations.heads import IMPLEMENTATIONS, Head
 
 

@@ -7,8 +7,8 @@ import torch
 from assay.harness.checking import measures
 from assay.harness.checking.findings import Bound, finding
 from assay.harness.checking.statistics import share
-from assay.harness.models import masks, positions
 from assay.harness.models.capabilities import Missing
+from assay.harness.models.subject import masks, positions
 from assay.harness.operations.heads import Head
 
 PLAINLY = 100

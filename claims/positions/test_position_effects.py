@@ -12,7 +12,8 @@ from assay.harness.checking.draws import Draws
 from assay.harness.checking.findings import Bound, finding
 from assay.harness.checking.measures import kl, next_token, permuted_positions, reorder
 from assay.harness.checking.statistics import median, ratio_of_means, share
-from assay.harness.models import capabilities, masks, positions
+from assay.harness.models import capabilities
+from assay.harness.models.subject import masks, positions
 from assay.harness.operations import variants
 
 POSITIONED = ["learned-positions", "causal", "lm-head", "position-ids", "mask-4d"]

@@ -7,8 +7,8 @@ from assay.fixtures.texts import LENGTHS, on_text_and_random_tokens, prompts
 from assay.harness.checking import measures
 from assay.harness.checking.findings import Bound, finding
 from assay.harness.checking.statistics import share
-from assay.harness.models import positions
 from assay.harness.models.capabilities import Missing
+from assay.harness.models.subject import positions
 
 SHIFTS = (1, 3, 10, 30)
 """Constants to add; each draw has one of those that fit into the context."""

@@ -6,8 +6,8 @@ import torch
 
 from assay.harness.checking.findings import Bound, finding
 from assay.harness.checking.statistics import exact, highest, mean, median, rank_correlation
-from assay.harness.models import positions
 from assay.harness.models.capabilities import Missing
+from assay.harness.models.subject import positions
 from assay.harness.operations import structure, variants
 
 SHUFFLES = 100

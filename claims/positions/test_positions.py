@@ -11,7 +11,9 @@ from assay.fixtures.permutations import orders
 from assay.fixtures.prompts import chunkings, prompts
 from assay.harness.checking.controls import Damage
 from assay.harness.checking.laws import law
-from assay.harness.models import caches, capabilities, masks, meant, positions
+from assay.harness.models import capabilities
+from assay.harness.models.capabilities import caches
+from assay.harness.models.subject import masks, meant, positions
 
 FAR = 512
 """Largest shift of positions: beyond it, float32 rounds rotary angles."""

@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 
 from assay.fixtures.prompts import prompts
 from assay.harness.checking.laws import law
-from assay.harness.models import caches, capabilities, lengths, rotations
-from assay.harness.models.tolerances import bit_equal, one_bit_off
+from assay.harness.models import capabilities
+from assay.harness.models.capabilities import caches
+from assay.harness.models.reference.tolerances import bit_equal, one_bit_off
+from assay.harness.models.subject import lengths, rotations
 from assay.harness.operations import generation, rotation
 
 

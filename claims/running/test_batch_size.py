@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from assay.fixtures.prompts import prompts
 from assay.harness.checking.laws import law
-from assay.harness.models.tolerances import one_bit_off, unequal_bits
+from assay.harness.models.reference.tolerances import one_bit_off, unequal_bits
 
 LONGEST = 8
 """Tokens of a prompt: 128 rows of them are a pass over a thousand tokens."""

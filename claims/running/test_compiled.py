@@ -6,7 +6,7 @@ import pytest
 
 from assay.fixtures.prompts import other_ids, prompts
 from assay.harness.checking.laws import law
-from assay.harness.models.tolerances import one_bit_off, unequal_bits
+from assay.harness.models.reference.tolerances import one_bit_off, unequal_bits
 from assay.harness.operations import compiling, generation
 
 PROMPT = 6

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from assay.fixtures.prompts import prompts
 from assay.harness.checking.laws import law
-from assay.harness.models import samples
+from assay.harness.models.subject import samples
 from assay.harness.results.errors import Missing
 
 

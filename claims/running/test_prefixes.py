@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from assay.fixtures.prompts import other_ids, prompts
 from assay.harness.checking.laws import law
-from assay.harness.models import capabilities, rotations
+from assay.harness.models import capabilities
 from assay.harness.models.capabilities import Missing
+from assay.harness.models.subject import rotations
 from assay.harness.operations import generation
 
 TURNS = 3

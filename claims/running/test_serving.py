@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from assay.fixtures.prompts import lengths, prompts
 from assay.harness.checking.laws import law
-from assay.harness.models import serving
-from assay.harness.models.tolerances import ROUTER_GAP
+from assay.harness.models.capabilities import serving
+from assay.harness.models.reference.tolerances import ROUTER_GAP
 from assay.harness.operations import answers, train_mode, training
 from assay.harness.results.errors import Missing, refusals
 

@@ -19,7 +19,7 @@ from assay.fixtures.clamped_walks import (
 from assay.harness.checking import measures
 from assay.harness.checking.findings import Bound, finding
 from assay.harness.checking.statistics import median, share
-from assay.harness.operations.inversion import decode
+from assay.harness.inversion import decode
 
 DRAWS = 32
 """Prompts to start with: each walk costs dozens of passes."""

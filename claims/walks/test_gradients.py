@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from assay.fixtures.prompts import prompts
 from assay.harness.checking.laws import law
-from assay.harness.operations import gradients
+from assay.harness.inversion import gradients
 
 NET, *MODEL = gradients.PARTS
 

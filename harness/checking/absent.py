@@ -39,7 +39,7 @@ class Absent:
         return Result(*named, reason=self.why, source=claim.source)
 
     def description(self) -> SubjectRecord:
-        """The evidence's record, as of a subject (`harness.models.runs.describe_subject`)."""
+        """The evidence's record, as of a subject (`models.loading.runs.describe_subject`)."""
         return SubjectRecord(
             digest=self.digest,
             model_type=ModelSpec.recorded(self.name).name or self.name,

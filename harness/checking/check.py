@@ -13,10 +13,8 @@ from assay.harness.checking import sensitivity
 from assay.harness.checking.comparing import Comparison, Unsettled, beyond, shared
 from assay.harness.checking.controls import Controls
 from assay.harness.checking.reference import Reference, run_both
-from assay.harness.models import precision, shapes
-from assay.harness.models.rows import Rows
-from assay.harness.models.subject import Subject
-from assay.harness.models.tolerances import (
+from assay.harness.models.reference import precision
+from assay.harness.models.reference.tolerances import (
     EQUAL_RUNS,
     TOLERANCES,
     Distance,
@@ -24,6 +22,9 @@ from assay.harness.models.tolerances import (
     farthest,
     incomparable,
 )
+from assay.harness.models.subject import shapes
+from assay.harness.models.subject.rows import Rows
+from assay.harness.models.subject.subject import Subject
 from assay.harness.results.verdicts import LEAK, LEAK_GOAL, SEES_ONE, margin
 
 NOT_NUMBERS = "rows with NaN on both sides"
@@ -146,7 +147,7 @@ class Check:
         """The law for two passes of one shape: they differ by no more than two equal runs do.
 
         ``first`` and ``again()`` are two equal runs, which ``observed`` must equal.  Does nothing
-        where the shapes inside a pass depend on the tokens (`harness.models.shapes`), unless all
+        where the shapes inside a pass depend on the tokens (`models.subject.shapes`), unless all
         passes are of the ``same_tokens``.
         """
         __tracebackhide__ = True

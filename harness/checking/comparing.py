@@ -11,8 +11,8 @@ from torch import Tensor
 
 from assay.harness.checking import sensitivity
 from assay.harness.checking.reference import Reference
-from assay.harness.models.rows import Rows
-from assay.harness.models.tolerances import ROUTER_GAP, Distance, Tolerance, farthest
+from assay.harness.models.reference.tolerances import ROUTER_GAP, Distance, Tolerance, farthest
+from assay.harness.models.subject.rows import Rows
 from assay.harness.results.verdicts import margin
 
 BY_NEAR_TIES = "every row is routed to experts by near-ties"
@@ -126,7 +126,7 @@ class Comparison:
 
 def shared(observed: Rows, expected: Reference) -> Rows:
     """The tensors of ``observed`` that both sides of the reference have: a model that pads some
-    prompts by itself returns no states for them (`harness.models.subject.Output.pooled`), and T5
+    prompts by itself returns no states for them (`models.subject.subject.Output.pooled`), and T5
     Gemma returns its last one unasked, which `generate` leaves out.
 
     Raises ValueError where they have nothing in common.

@@ -20,9 +20,9 @@ from assay.harness.checking.claim import Session, with_subject
 from assay.harness.checking.comparing import Unsettled
 from assay.harness.checking.shared import Offer, examples, offered
 from assay.harness.models import capabilities
-from assay.harness.models.clock import Braked, ForwardClock
-from assay.harness.models.shortage import ENDS, Size, shortage
-from assay.harness.models.subject import Subject
+from assay.harness.models.machine.shortage import ENDS, Size, shortage
+from assay.harness.models.subject.clock import Braked, ForwardClock
+from assay.harness.models.subject.subject import Subject
 from assay.harness.results.errors import BadInput, shortened
 from assay.harness.results.records import Counterexample
 from assay.harness.results.verdicts import ERROR, STORED

@@ -36,10 +36,10 @@ from assay.harness.checking.plans import Look, Plan, Settled
 from assay.harness.checking.profiles import Profile
 from assay.harness.checking.samples import Sample
 from assay.harness.checking.statistics import Pair
-from assay.harness.models.clock import ELSEWHERE, TOO_SLOW, Braked, ForwardClock
-from assay.harness.models.lengths import is_large
-from assay.harness.models.shortage import ENDS
-from assay.harness.models.subject import Subject
+from assay.harness.models.machine.shortage import ENDS
+from assay.harness.models.subject.clock import ELSEWHERE, TOO_SLOW, Braked, ForwardClock
+from assay.harness.models.subject.lengths import is_large
+from assay.harness.models.subject.subject import Subject
 from assay.harness.results.arrays import Array
 from assay.harness.results.verdicts import Kind, Result, Verdict
 

@@ -29,12 +29,13 @@ from assay.harness.checking.claim import Claim, Session, as_test
 from assay.harness.checking.comparing import BY_ROUNDING
 from assay.harness.checking.controls import Controls, Damage
 from assay.harness.checking.examples import Examples
-from assay.harness.models import edges, finiteness, kept_rows
-from assay.harness.models.clock import TOO_SLOW, Braked, ForwardClock
-from assay.harness.models.quantised_weights import rounding
-from assay.harness.models.shortage import ENDS
-from assay.harness.models.subject import Subject
-from assay.harness.models.tolerances import TOLERANCES, farthest
+from assay.harness.models.machine.quantised_weights import rounding
+from assay.harness.models.machine.shortage import ENDS
+from assay.harness.models.reference import finiteness
+from assay.harness.models.reference.tolerances import TOLERANCES, farthest
+from assay.harness.models.subject import edges, kept_rows
+from assay.harness.models.subject.clock import TOO_SLOW, Braked, ForwardClock
+from assay.harness.models.subject.subject import Subject
 from assay.harness.results.records import Counterexample
 from assay.harness.results.verdicts import (
     BOUND,

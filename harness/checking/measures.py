@@ -7,11 +7,12 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from assay.harness.models import masks, memory, positions
-from assay.harness.models.quantised_weights import rounding
-from assay.harness.models.roles import Role
-from assay.harness.models.subject import Subject
-from assay.harness.models.tolerances import TOLERANCES, distance
+from assay.harness.models.machine import memory
+from assay.harness.models.machine.quantised_weights import rounding
+from assay.harness.models.reference.tolerances import TOLERANCES, distance
+from assay.harness.models.subject import masks, positions
+from assay.harness.models.subject.roles import Role
+from assay.harness.models.subject.subject import Subject
 
 FAR_AT_MOST = 0.3
 """A relative difference that is large in every dtype."""

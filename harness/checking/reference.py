@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from assay.harness.models import kept_rows
-from assay.harness.models.rounding import Rounding
-from assay.harness.models.rows import Rows
-from assay.harness.models.subject import Subject
-from assay.harness.models.tolerances import Distance, distance, farthest, not_a_reference
+from assay.harness.models.reference.rounding import Rounding
+from assay.harness.models.reference.tolerances import Distance, distance, farthest, not_a_reference
+from assay.harness.models.subject import kept_rows
+from assay.harness.models.subject.rows import Rows
+from assay.harness.models.subject.subject import Subject
 
 MACHINES = 8
 """Emulated roundings of the plain path before a law is refuted."""
@@ -127,9 +127,7 @@ def run_both(subject: Subject, plain: Callable[[Subject], Rows], shared: bool) -
 
 
 def run_elsewhere(plain: Callable[[], Rows]) -> Callable[[], Sequence[Rows]]:
-    """``plain`` under `MACHINES` emulated roundings (`harness.models.rounding`), run at the first
-    call.
-    """
+    """``plain`` under `MACHINES` emulated roundings, run at the first call."""
 
     @functools.cache
     def rounded() -> list[Rows]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import torch
 
-from assay.harness.models.rows import Rows
+from assay.harness.models.subject.rows import Rows
 
 STEPS = 8
 """Sizes in each power of ten."""
@@ -54,7 +54,7 @@ HALVES = (torch.float16, torch.bfloat16)
 
 TIMES_NOISE = 12.0
 """A law must detect a leak of this multiple of the plain path's rounding error, where its goal is
-less: twice the factor of the bound in float32 (`harness.models.tolerances.TOLERANCES`).
+less: twice the factor of the bound in float32 (`harness.models.reference.tolerances.TOLERANCES`).
 """
 
 MOST = 100.0

@@ -2,7 +2,7 @@
 
 A law compares a path with the plain pass of the same prompt, on the model and on its float64
 reference: three quarters of its time.  Laws that begin with the same prompts share these passes
-(`harness.models.kept_rows`).
+(`harness.models.subject.kept_rows`).
 
 Hypothesis reads examples from its database before it draws any, and completes short ones at
 random.  So the draws that make a shared prompt are such examples, and what a law draws after its

@@ -19,7 +19,9 @@ LAW = (
     "it; outputs are compared with the same model in float64, within the rounding error of the "
     "plain forward pass."
 )
-PLAIN = "a small multiple of the plain pass's rounding error (harness/models/tolerances.py)"
+PLAIN = (
+    "a small multiple of the plain pass's rounding error (harness/models/reference/tolerances.py)"
+)
 FINDING = (
     "A finding: it is about particular weights.  Independent draws are taken until the 95 % "
     "interval of the statistic is on one side of the bound, or the profile's draws are used up."

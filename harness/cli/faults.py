@@ -15,7 +15,7 @@ from assay.harness.cli import models
 from assay.harness.cli.arguments import Parser
 from assay.harness.cli.models import Load
 from assay.harness.faults import FAULTS, Fault
-from assay.harness.models.runs import Options
+from assay.harness.models.loading.runs import Options
 from assay.harness.results.errors import BadInput
 
 

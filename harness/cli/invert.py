@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
+from assay.harness import inversion
 from assay.harness.cli import models
 from assay.harness.cli.arguments import Parser, ids, positive, whole
 from assay.harness.cli.models import Load
@@ -19,13 +20,12 @@ from assay.harness.cli.prompts import read
 from assay.harness.cli.recovering import Recovering, model_errors
 from assay.harness.cli.recovery import document
 from assay.harness.cli.showing import PromptDisplay
+from assay.harness.inversion import Target
+from assay.harness.inversion.from_less import GIVEN
+from assay.harness.inversion.rule import Rule
+from assay.harness.inversion.target import THROUGH
 from assay.harness.models import capabilities
-from assay.harness.models.subject import Subject
-from assay.harness.operations import inversion
-from assay.harness.operations.inversion import Target
-from assay.harness.operations.inversion.from_less import GIVEN
-from assay.harness.operations.inversion.rule import Rule
-from assay.harness.operations.inversion.target import THROUGH
+from assay.harness.models.subject.subject import Subject
 from assay.harness.results.errors import BadInput
 from assay.harness.results.seeds import LARGEST_SEED
 from assay.harness.results.specs import ModelKind, ModelSpec

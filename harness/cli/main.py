@@ -23,9 +23,9 @@ from assay.harness.results.errors import BadInput
 if TYPE_CHECKING:  # torch takes seconds to import, too slow for `--help`
     from assay.harness.checking.cases import Case
     from assay.harness.cli.kills import Rooms
-    from assay.harness.models.offer import Offer
-    from assay.harness.models.runs import Options
-    from assay.harness.models.subject import Subject
+    from assay.harness.models.loading.runs import Options
+    from assay.harness.models.subject.offer import Offer
+    from assay.harness.models.subject.subject import Subject
 
 GROUPS = {
     "check": {
@@ -125,7 +125,7 @@ def inspect(spec: str, options: Options) -> None:
 
 def expand(specs: list[str]) -> list[str]:
     """``specs`` with matches in place of patterns; each is checked.  Raises `BadInput`."""
-    from assay.harness.models.runs import Options
+    from assay.harness.models.loading.runs import Options
 
     subjects = _of_fixtures("subjects")
     names, fitting = subjects.expanded(specs)

@@ -10,16 +10,16 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from assay.harness import inversion
 from assay.harness.cli.recovery import DescentStep, Recovery
 from assay.harness.cli.showing import PromptDisplay
-from assay.harness.models import memory
-from assay.harness.models.subject import Subject
-from assay.harness.operations import inversion
-from assay.harness.operations.inversion import Target, kept_maps
-from assay.harness.operations.inversion.descent import check_target
-from assay.harness.operations.inversion.from_less import from_last, from_shuffled
-from assay.harness.operations.inversion.rule import Rule
-from assay.harness.operations.inversion.token_by_token import SearchResult
+from assay.harness.inversion import Target, kept_maps
+from assay.harness.inversion.descent import check_target
+from assay.harness.inversion.from_less import from_last, from_shuffled
+from assay.harness.inversion.rule import Rule
+from assay.harness.inversion.token_by_token import SearchResult
+from assay.harness.models.machine import memory
+from assay.harness.models.subject.subject import Subject
 from assay.harness.results.errors import BadInput, brief
 
 SHOWN = (0, 20, 40, 45, 50, 60, 80, 100, 150, 200, 300, 500, 700)

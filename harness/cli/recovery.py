@@ -11,9 +11,9 @@ from typing import Any
 from assay import harness
 from assay.harness.cli.prompts import pieces
 from assay.harness.cli.recovery_schema import VERSION
-from assay.harness.models import runs
-from assay.harness.models.subject import Subject
-from assay.harness.operations.inversion import Inversion, Target
+from assay.harness.inversion import Inversion, Target
+from assay.harness.models.loading import runs
+from assay.harness.models.subject.subject import Subject
 
 
 @dataclass(frozen=True)

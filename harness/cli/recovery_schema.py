@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from assay.harness.operations import inversion
-from assay.harness.operations.inversion import from_less
+from assay.harness import inversion
+from assay.harness.inversion import from_less
 from assay.harness.results.json_schema import Count, Name, Record, says, schema
 
 VERSION = 1

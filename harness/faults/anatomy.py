@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from assay.harness.models import roles
 from assay.harness.models.capabilities import Missing
-from assay.harness.models.memo import memo
-from assay.harness.models.roles import Role
-from assay.harness.models.subject import Subject
+from assay.harness.models.subject import roles
+from assay.harness.models.subject.memo import memo
+from assay.harness.models.subject.roles import Role
+from assay.harness.models.subject.subject import Subject
 
 PROBE = 5
 """Tokens in the prompt of the recorded pass."""

@@ -12,8 +12,8 @@ from assay.harness.faults.bed import Bed
 from assay.harness.faults.calls import AttentionCall, Pass
 from assay.harness.faults.catalogue import fault
 from assay.harness.faults.spots import biases, experts, first_block, last_block, sdpa
-from assay.harness.models import roles
-from assay.harness.models.roles import Role
+from assay.harness.models.subject import roles
+from assay.harness.models.subject.roles import Role
 
 LEAK = 0.01
 """Share of another row that leaks into one."""

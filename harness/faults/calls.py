@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from assay.harness.models import roles, serving
-from assay.harness.models.roles import Bound, Role
+from assay.harness.models.capabilities import serving
+from assay.harness.models.subject import roles
+from assay.harness.models.subject.roles import Bound, Role
 
 UNBOUND = Bound({}, frozenset(), open=True)
 """The arguments of a pass that has not begun."""

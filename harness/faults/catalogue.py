@@ -14,10 +14,11 @@ from assay.harness.faults import anatomy
 from assay.harness.faults.bed import Bed
 from assay.harness.faults.calls import AttentionCall, Pass, own_cache
 from assay.harness.faults.spots import sdpa
-from assay.harness.models import caches, capabilities, experts
-from assay.harness.models.capabilities import Missing
-from assay.harness.models.subject import Subject
-from assay.harness.models.tolerances import distance
+from assay.harness.models import capabilities
+from assay.harness.models.capabilities import Missing, caches
+from assay.harness.models.reference.tolerances import distance
+from assay.harness.models.subject import experts
+from assay.harness.models.subject.subject import Subject
 from assay.harness.operations import generation, losses
 from assay.harness.results.errors import BadInput
 

@@ -13,8 +13,8 @@ from assay.harness.faults.bed import Bed
 from assay.harness.faults.calls import Pass
 from assay.harness.faults.catalogue import fault
 from assay.harness.faults.spots import embedding_table, output
-from assay.harness.models.positions import position_table
-from assay.harness.models.roles import Role
+from assay.harness.models.subject.positions import position_table
+from assay.harness.models.subject.roles import Role
 
 
 @fault(

@@ -13,9 +13,9 @@ from torch import Tensor
 from assay.harness.faults.bed import Bed
 from assay.harness.faults.calls import Pass
 from assay.harness.faults.catalogue import fault
-from assay.harness.models import roles
 from assay.harness.models.capabilities.recorded import CAPABILITY
-from assay.harness.models.roles import Role
+from assay.harness.models.subject import roles
+from assay.harness.models.subject.roles import Role
 
 
 @fault(

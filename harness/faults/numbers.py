@@ -13,7 +13,7 @@ from assay.harness.faults.calls import AttentionCall, ExpertsCall, Pass
 from assay.harness.faults.catalogue import fault
 from assay.harness.faults.kernels import one_infinite, to_length_one
 from assay.harness.faults.spots import experts_at_once, first_block, sdpa
-from assay.harness.models.roles import Role
+from assay.harness.models.subject.roles import Role
 
 
 @fault(

@@ -13,8 +13,8 @@ from assay.harness.faults.bed import Bed
 from assay.harness.faults.calls import CacheRead, Pass, own_cache
 from assay.harness.faults.catalogue import fault
 from assay.harness.faults.spots import output
-from assay.harness.models import roles
-from assay.harness.models.roles import Role
+from assay.harness.models.subject import roles
+from assay.harness.models.subject.roles import Role
 
 KV = ["cache", "kv-cache", "attention cache of its own"]
 

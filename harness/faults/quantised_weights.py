@@ -8,8 +8,8 @@ from torch import Tensor
 
 from assay.harness.faults.bed import Bed
 from assay.harness.faults.catalogue import fault, part
-from assay.harness.models import quantised_weights
-from assay.harness.models.subject import Subject
+from assay.harness.models.machine import quantised_weights
+from assay.harness.models.subject.subject import Subject
 from assay.harness.operations import quantisation
 
 LARGER = 1.5

@@ -12,8 +12,8 @@ from assay.harness.faults.bed import Bed
 from assay.harness.faults.calls import AttentionCall, Pass
 from assay.harness.faults.catalogue import fault
 from assay.harness.faults.spots import sdpa
-from assay.harness.models import roles, rotations
-from assay.harness.models.roles import Role
+from assay.harness.models.subject import roles, rotations
+from assay.harness.models.subject.roles import Role
 from assay.harness.operations import rotation
 
 NOTE = "positions to rotate by"

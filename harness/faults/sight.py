@@ -12,8 +12,9 @@ from assay.harness.faults.bed import Bed
 from assay.harness.faults.calls import AttentionCall, Pass
 from assay.harness.faults.catalogue import fault
 from assay.harness.faults.spots import every_block, first_block, last_block, sdpa
-from assay.harness.models import capabilities, masks, roles
-from assay.harness.models.roles import Role
+from assay.harness.models import capabilities
+from assay.harness.models.subject import masks, roles
+from assay.harness.models.subject.roles import Role
 
 LEAK = 0.05
 """Share of a position that leaks into one that must not see it."""

@@ -10,9 +10,9 @@ from torch import Tensor
 from assay.harness.faults import anatomy
 from assay.harness.faults.bed import Bed
 from assay.harness.faults.calls import Pass
-from assay.harness.models import experts as implementations
-from assay.harness.models import roles
-from assay.harness.models.roles import Role
+from assay.harness.models.subject import experts as implementations
+from assay.harness.models.subject import roles
+from assay.harness.models.subject.roles import Role
 
 
 def first_block(bed: Bed, change: Callable[..., Any], **options: Any) -> None:

@@ -11,7 +11,7 @@ from assay.harness.faults.bed import Bed
 from assay.harness.faults.calls import Pass
 from assay.harness.faults.catalogue import fault
 from assay.harness.faults.spots import first_block
-from assay.harness.models.roles import Role
+from assay.harness.models.subject.roles import Role
 
 
 @fault(

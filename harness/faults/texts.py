@@ -11,9 +11,8 @@ from tokenizers import Tokenizer, pre_tokenizers
 
 from assay.harness.faults.bed import Bed
 from assay.harness.faults.catalogue import fault, part
-from assay.harness.models import pipelines
-from assay.harness.models.capabilities import Missing
-from assay.harness.models.subject import Subject
+from assay.harness.models.capabilities import Missing, pipelines
+from assay.harness.models.subject.subject import Subject
 from assay.harness.operations import tokens
 
 TEXT = "The tokenizer said: one and two?"

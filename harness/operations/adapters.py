@@ -11,13 +11,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from assay.harness.models import adapters, allocation, experts, float64
 from assay.harness.models.capabilities import Missing, require
-from assay.harness.models.copying import copy_model
-from assay.harness.models.memo import memo
-from assay.harness.models.shortage import ENDS, pass_on
-from assay.harness.models.subject import Subject
-from assay.harness.models.tolerances import bit_equal, one_bit_off
+from assay.harness.models.loading import adapters
+from assay.harness.models.machine import allocation
+from assay.harness.models.machine.shortage import ENDS, pass_on
+from assay.harness.models.reference import float64
+from assay.harness.models.reference.copying import copy_model
+from assay.harness.models.reference.tolerances import bit_equal, one_bit_off
+from assay.harness.models.subject import experts
+from assay.harness.models.subject.memo import memo
+from assay.harness.models.subject.subject import Subject
 from assay.harness.results.quiet import quiet
 
 RANK, ALPHA = 4, 8

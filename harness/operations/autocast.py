@@ -13,13 +13,13 @@ from torch import Tensor
 from assay.harness.checking.comparing import BY_ROUNDING, Unsettled
 from assay.harness.checking.reference import Reference, run_elsewhere
 from assay.harness.checking.sensitivity import GOALS
-from assay.harness.models import encoders, routing
-from assay.harness.models.dispatching import Dispatching
-from assay.harness.models.memo import memo
-from assay.harness.models.rows import Rows
-from assay.harness.models.shortage import pass_on
-from assay.harness.models.subject import Subject
-from assay.harness.models.tolerances import TOLERANCES, distance
+from assay.harness.models.machine.dispatching import Dispatching
+from assay.harness.models.machine.shortage import pass_on
+from assay.harness.models.reference.tolerances import TOLERANCES, distance
+from assay.harness.models.subject import encoders, routing
+from assay.harness.models.subject.memo import memo
+from assay.harness.models.subject.rows import Rows
+from assay.harness.models.subject.subject import Subject
 from assay.harness.results.errors import REFUSALS, Missing, brief
 
 DTYPE = torch.bfloat16
@@ -76,7 +76,7 @@ def references(
     with _Choices() as theirs:
         second = mixed()
     gaps = exact.oracle.tensors.get("router gap")
-    # Every gap is one where no router was heard (`harness.models.passes`), as of plain Doge.
+    # Every gap is one where no router was heard (`models.subject.passes`), as of plain Doge.
     heard = subject.routes and gaps is not None and bool((gaps != 1).any())
     if ours.made and not heard:
         with _Choices() as right:

@@ -6,9 +6,8 @@ from typing import Any
 
 from torch import Tensor
 
-from assay.harness.models import caches
-from assay.harness.models.capabilities import Missing
-from assay.harness.models.subject import Subject
+from assay.harness.models.capabilities import Missing, caches
+from assay.harness.models.subject.subject import Subject
 
 ROW_OPERATIONS = ("reorder_cache", "batch_select_indices", "batch_repeat_interleave")
 """Operations of transformers' caches on the rows of a batch."""

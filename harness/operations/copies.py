@@ -1,7 +1,7 @@
 """Compares a model's outputs with a copy's: equal weights at equal addresses round alike.
 
 A copy of a model has other addresses in memory, and some libraries round by the addresses of their
-operands (`harness.models.allocation`).  So the model's own weights are aligned like the copy's,
+operands (`models.machine.allocation`).  So the model's own weights are aligned like the copy's,
 modulo 64 bytes, before the two are compared.  The rest is a difference between the models, or
 noise of the machine: the model's difference from itself between several such places.  None of this
 needs float64.
@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from assay.harness.checking import sensitivity
-from assay.harness.models import encoders
-from assay.harness.models.allocation import lying_like
-from assay.harness.models.rows import Rows
-from assay.harness.models.subject import Subject
-from assay.harness.models.tolerances import Distance, farthest
+from assay.harness.models.machine.allocation import lying_like
+from assay.harness.models.reference.tolerances import Distance, farthest
+from assay.harness.models.subject import encoders
+from assay.harness.models.subject.rows import Rows
+from assay.harness.models.subject.subject import Subject
 
 PLACES = 3
 """Places in memory at which the model runs, of equal addresses modulo 64 bytes."""

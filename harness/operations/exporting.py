@@ -9,13 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from assay.harness.checking.comparing import Unsettled
-from assay.harness.models import encoders
-from assay.harness.models.lengths import LONG
-from assay.harness.models.memo import memo
-from assay.harness.models.roles import Role
-from assay.harness.models.rows import Rows
-from assay.harness.models.shortage import pass_on, shortage
-from assay.harness.models.subject import Subject
+from assay.harness.models.machine.shortage import pass_on, shortage
+from assay.harness.models.subject import encoders
+from assay.harness.models.subject.lengths import LONG
+from assay.harness.models.subject.memo import memo
+from assay.harness.models.subject.roles import Role
+from assay.harness.models.subject.rows import Rows
+from assay.harness.models.subject.subject import Subject
 from assay.harness.operations import padding, variants
 from assay.harness.operations.padding import Ragged
 from assay.harness.results.errors import Missing, brief, first_line

@@ -15,7 +15,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from assay.harness.models.symmetric import eigenvalues
+from assay.harness.models.machine.symmetric import eigenvalues
 from assay.harness.operations.likeliest import ROWS_AT_ONCE, in_chunks, narrowing, working_dtype
 
 CHOLESKY_UP_TO = 1e4

@@ -11,12 +11,15 @@ from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList
 
 from assay.harness.checking.reference import Reference, run_elsewhere
-from assay.harness.models import accelerators, capabilities, encoders, float64, roles, rotations
+from assay.harness.models import capabilities
 from assay.harness.models.capabilities import Missing
-from assay.harness.models.rows import Rows
-from assay.harness.models.shortage import pass_on
-from assay.harness.models.subject import Subject
-from assay.harness.models.tolerances import Tolerance, farthest, row_lengths
+from assay.harness.models.machine import accelerators
+from assay.harness.models.machine.shortage import pass_on
+from assay.harness.models.reference import float64
+from assay.harness.models.reference.tolerances import Tolerance, farthest, row_lengths
+from assay.harness.models.subject import encoders, roles, rotations
+from assay.harness.models.subject.rows import Rows
+from assay.harness.models.subject.subject import Subject
 from assay.harness.operations.generation_settings import library_settings
 from assay.harness.results.errors import refusals
 

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from assay.harness.checking.reference import Reference
-from assay.harness.models.rows import Rows
+from assay.harness.models.subject.rows import Rows
 
 IMPLEMENTATIONS = ("eager", "sdpa", "flex")
 """Plain products and a softmax; torch's fused kernel; torch's flex attention."""

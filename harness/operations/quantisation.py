@@ -23,14 +23,16 @@ from assay.harness.checking.check import Check
 from assay.harness.checking.comparing import Unsettled
 from assay.harness.checking.reference import Reference
 from assay.harness.checking.sensitivity import GOALS
-from assay.harness.models import compat, dequantised, float64, precision, quantised_weights
 from assay.harness.models.capabilities import Missing, require
-from assay.harness.models.checkpoints import class_to_load
-from assay.harness.models.copying import copy_model
-from assay.harness.models.memo import memo
-from assay.harness.models.shortage import ENDS, pass_on
-from assay.harness.models.subject import Subject
-from assay.harness.models.tolerances import TOLERANCES, Tolerance, bit_equal, one_bit_off
+from assay.harness.models.loading.checkpoints import class_to_load
+from assay.harness.models.machine import quantised_weights
+from assay.harness.models.machine.shortage import ENDS, pass_on
+from assay.harness.models.reference import dequantised, float64, precision
+from assay.harness.models.reference.copying import copy_model
+from assay.harness.models.reference.tolerances import TOLERANCES, Tolerance, bit_equal, one_bit_off
+from assay.harness.models.subject import compat
+from assay.harness.models.subject.memo import memo
+from assay.harness.models.subject.subject import Subject
 from assay.harness.operations import int8, variants
 from assay.harness.results.errors import brief
 from assay.harness.results.quiet import quiet

@@ -16,10 +16,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from assay.harness.models import compat
-from assay.harness.models.checkpoints import class_to_load
-from assay.harness.models.subject import Subject
-from assay.harness.models.tolerances import bit_equal
+from assay.harness.models.loading.checkpoints import class_to_load
+from assay.harness.models.reference.tolerances import bit_equal
+from assay.harness.models.subject import compat
+from assay.harness.models.subject.subject import Subject
 from assay.harness.operations import variants
 from assay.harness.results.errors import Missing
 

@@ -14,10 +14,9 @@ from typing import Any
 from tokenizers import Tokenizer
 from transformers import AutoTokenizer
 
-from assay.harness.models import pipelines
-from assay.harness.models.capabilities import Missing
-from assay.harness.models.memo import memo
-from assay.harness.models.subject import Subject
+from assay.harness.models.capabilities import Missing, pipelines
+from assay.harness.models.subject.memo import memo
+from assay.harness.models.subject.subject import Subject
 
 Ids = list[int]
 

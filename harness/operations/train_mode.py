@@ -11,10 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
-from assay.harness.models import accelerators, compat
-from assay.harness.models.lengths import SHORT
-from assay.harness.models.memo import memo
-from assay.harness.models.subject import Subject
+from assay.harness.models.machine import accelerators
+from assay.harness.models.subject import compat
+from assay.harness.models.subject.lengths import SHORT
+from assay.harness.models.subject.memo import memo
+from assay.harness.models.subject.subject import Subject
 from assay.harness.results.errors import Missing
 
 RANDOM = re.compile(r"drop|noise|jitter", re.IGNORECASE)

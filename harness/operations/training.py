@@ -14,11 +14,12 @@ from torch import Tensor, nn
 from assay.harness.checking.check import Check
 from assay.harness.checking.comparing import BY_ROUNDING, Unsettled
 from assay.harness.checking.reference import MACHINES
-from assay.harness.models import precision, routing
-from assay.harness.models.roles import Role
-from assay.harness.models.rounding import Rounding
-from assay.harness.models.subject import Subject
-from assay.harness.models.tolerances import ROUTER_GAP, TOLERANCES
+from assay.harness.models.reference import precision
+from assay.harness.models.reference.rounding import Rounding
+from assay.harness.models.reference.tolerances import ROUTER_GAP, TOLERANCES
+from assay.harness.models.subject import routing
+from assay.harness.models.subject.roles import Role
+from assay.harness.models.subject.subject import Subject
 from assay.harness.operations import losses
 from assay.harness.operations.padding import Ragged
 

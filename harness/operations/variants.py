@@ -13,17 +13,19 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from assay.harness.models import allocation, compat, loading, memory
 from assay.harness.models.capabilities import Missing, require
-from assay.harness.models.copying import copy_model
-from assay.harness.models.memo import memo
-from assay.harness.models.provenance import UNTRAINED
-from assay.harness.models.rows import Rows
-from assay.harness.models.shortage import pass_on
-from assay.harness.models.subject import Subject
-from assay.harness.models.tolerances import bit_equal, one_bit_off
-from assay.harness.models.upcasting import cast
-from assay.harness.models.wrapped import Wrapped
+from assay.harness.models.loading import loading
+from assay.harness.models.machine import allocation, memory
+from assay.harness.models.machine.shortage import pass_on
+from assay.harness.models.reference.copying import copy_model
+from assay.harness.models.reference.tolerances import bit_equal, one_bit_off
+from assay.harness.models.reference.upcasting import cast
+from assay.harness.models.subject import compat
+from assay.harness.models.subject.memo import memo
+from assay.harness.models.subject.provenance import UNTRAINED
+from assay.harness.models.subject.rows import Rows
+from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject.wrapped import Wrapped
 from assay.harness.results.errors import REFUSALS, BadInput, brief, first_line, mixes_dtypes
 
 

@@ -20,9 +20,10 @@ from hypothesis.configuration import set_hypothesis_home_dir
 
 from assay.harness.checking.claim import is_asked, unknown
 from assay.harness.checking.profiles import PROFILES
-from assay.harness.models import capabilities, hanging
-from assay.harness.models.emulation import emulated
-from assay.harness.models.shortage import gpu_failure
+from assay.harness.models import capabilities
+from assay.harness.models.loading.emulation import emulated
+from assay.harness.models.machine import hanging
+from assay.harness.models.machine.shortage import gpu_failure
 from assay.harness.plugin import display, options, selection, together, toy
 from assay.harness.plugin.budget import Budget
 from assay.harness.plugin.display import Display

@@ -17,9 +17,12 @@ import pytest
 
 from assay.harness import faults
 from assay.harness.checking.profiles import PROFILES, check_profile
-from assay.harness.models import allocation, float64, loading, meant, placement
-from assay.harness.models.devices import AUTO
-from assay.harness.models.runs import Options
+from assay.harness.models.loading import loading
+from assay.harness.models.loading.runs import Options
+from assay.harness.models.machine import allocation, placement
+from assay.harness.models.machine.devices import AUTO
+from assay.harness.models.reference import float64
+from assay.harness.models.subject import meant
 from assay.harness.plugin import budget, toy
 from assay.harness.plugin.request import DEFAULT, EXPAND, Expand, RunRequest
 from assay.harness.results.errors import BadInput

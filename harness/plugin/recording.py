@@ -9,8 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from assay.harness.checking.sensitivity import beyond_rounding
-from assay.harness.models import runs
-from assay.harness.models.devices import AUTO
+from assay.harness.models.loading import runs
+from assay.harness.models.machine.devices import AUTO
 from assay.harness.plugin import options, selection, toy
 from assay.harness.plugin.request import DEFAULT, RunRequest, dtypes
 from assay.harness.plugin.settling import RESUMED, Recorded, Settled, claim_of, expected_of_models

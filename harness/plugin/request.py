@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from assay.harness.models.devices import dtype_name, parse_dtype
-from assay.harness.models.runs import Options
+from assay.harness.models.loading.runs import Options
+from assay.harness.models.machine.devices import dtype_name, parse_dtype
 from assay.harness.plugin import toy
 
 Expand = Callable[[Sequence[str]], tuple[list[str], list[str]]]

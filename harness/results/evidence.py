@@ -24,7 +24,7 @@ from assay.harness.results.verdicts import BUDGET, LEFT_OUT, Result
 T = TypeVar("T")
 
 EMULATED = ("rounding", "allocation")
-"""The options that emulate another machine, as a run records them (`harness.models.emulation`)."""
+"""The options that emulate another machine, as a run records them (`models.loading.emulation`)."""
 
 
 def resume_key(run: RunRecord) -> str:

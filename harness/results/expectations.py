@@ -189,7 +189,7 @@ class Lacks:
     """The expected capabilities that a model lacks, in lines.
 
     ``every`` are the expectations by model; ``recorded`` is that part of the description of
-    ``subject`` (`harness.models.runs.describe_subject`); ``results`` are those of its claims.
+    ``subject`` (`models.loading.runs.describe_subject`); ``results`` are those of its claims.
     """
 
     every: Mapping[str, Expectations]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from torch.utils._python_dispatch import _disable_current_modes
 
-from assay.harness.models import accelerators, allocation
+from assay.harness.models.machine import accelerators, allocation
 from assay.harness.plugin.request import RunRequest
 from assay.harness.tests.support import browsers, sessions
 from assay.harness.tests.support.browsers import Browser
@@ -27,7 +27,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(trylast=True)  # the options have been read
 def pytest_configure(config: pytest.Config) -> None:
-    """What is emulated here (`harness.models.emulation`) is emulated in the runs that tests begin.
+    """What is emulated here (`models.loading.emulation`) is emulated in the runs that tests begin.
 
     And the marks of tests that need a GPU, or an environment of their own such as `tox -e sweep`.
     """

@@ -15,7 +15,7 @@ from assay.harness.faults.drifts.registry import (
     renamed_inputs,
     replace_forward,
 )
-from assay.harness.models.roles import SPELLINGS, Role
+from assay.harness.models.subject.roles import SPELLINGS, Role
 
 NONE = inspect.Parameter.empty
 

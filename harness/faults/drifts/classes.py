@@ -9,7 +9,7 @@ import torch
 from transformers import PreTrainedModel
 
 from assay.harness.faults.drifts.registry import Inapplicable, drift, replace_forward, subclass
-from assay.harness.models.roles import SPELLINGS, Role, bind
+from assay.harness.models.subject.roles import SPELLINGS, Role, bind
 
 
 @drift("class-renamed", "the model's class has another name")

@@ -8,7 +8,7 @@ from typing import Any
 from transformers import PreTrainedModel
 
 from assay.harness.faults.drifts.registry import Inapplicable, argument, drift, replace_forward
-from assay.harness.models.roles import SPELLINGS, Role
+from assay.harness.models.subject.roles import SPELLINGS, Role
 
 CACHES = SPELLINGS[Role.CACHE]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
-from assay.harness.models.roles import Role, bind
+from assay.harness.models.subject.roles import Role, bind
 
 
 class Inapplicable(Exception):

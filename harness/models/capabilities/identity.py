@@ -5,13 +5,15 @@ from __future__ import annotations
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from assay.harness.models import adapters, meant, placement
 from assay.harness.models.capabilities.registry import capability
-from assay.harness.models.provenance import Training
-from assay.harness.models.quantised_weights import is_quantised
-from assay.harness.models.subject import Subject
-from assay.harness.models.symmetric import eigenvalues
-from assay.harness.models.wrapped import Wrapped
+from assay.harness.models.loading import adapters
+from assay.harness.models.machine import placement
+from assay.harness.models.machine.quantised_weights import is_quantised
+from assay.harness.models.machine.symmetric import eigenvalues
+from assay.harness.models.subject import meant
+from assay.harness.models.subject.provenance import Training
+from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject.wrapped import Wrapped
 from assay.harness.results.errors import Missing, Unavailable
 
 

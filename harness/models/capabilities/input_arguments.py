@@ -7,7 +7,6 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from assay.harness.models import masks, passes, positions
 from assay.harness.models.capabilities.blending import blends
 from assay.harness.models.capabilities.probing import (
     affects,
@@ -18,10 +17,11 @@ from assay.harness.models.capabilities.probing import (
     prompt,
 )
 from assay.harness.models.capabilities.registry import capability, needs, probe
-from assay.harness.models.positions import counted_besides, first_position, follow_padding
-from assay.harness.models.roles import Role
-from assay.harness.models.shortage import pass_on
-from assay.harness.models.subject import Subject
+from assay.harness.models.machine.shortage import pass_on
+from assay.harness.models.subject import masks, passes, positions
+from assay.harness.models.subject.positions import counted_besides, first_position, follow_padding
+from assay.harness.models.subject.roles import Role
+from assay.harness.models.subject.subject import Subject
 from assay.harness.results.errors import REFUSALS, Missing, brief
 
 

@@ -11,27 +11,19 @@ import torch
 from torch import distributed
 from transformers import GenerationConfig
 
-from assay.harness.models import (
-    adapters,
-    blocks,
-    compat,
-    configuration,
-    float64,
-    meant,
-    roles,
-    routing,
-    serving,
-    sinks,
-)
+from assay.harness.models.capabilities import serving, sinks
 from assay.harness.models.capabilities.blending import blends, embeds_several
 from assay.harness.models.capabilities.probing import prompt, visible
 from assay.harness.models.capabilities.registry import capability, needs, probe
-from assay.harness.models.lengths import SHORT
-from assay.harness.models.quantised_weights import is_quantised, packed
-from assay.harness.models.roles import Role
-from assay.harness.models.shortage import pass_on
-from assay.harness.models.subject import Subject
-from assay.harness.models.wrapped import Wrapped
+from assay.harness.models.loading import adapters
+from assay.harness.models.machine.quantised_weights import is_quantised, packed
+from assay.harness.models.machine.shortage import pass_on
+from assay.harness.models.reference import float64
+from assay.harness.models.subject import blocks, compat, configuration, meant, roles, routing
+from assay.harness.models.subject.lengths import SHORT
+from assay.harness.models.subject.roles import Role
+from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject.wrapped import Wrapped
 from assay.harness.results.errors import REFUSALS, Missing, Unavailable, brief, first_line
 
 HALF = 16
@@ -248,7 +240,7 @@ def _early_exit(subject: Subject) -> None:
 
 @capability("continuous-batching")
 def _continuous_batching(subject: Subject) -> None:
-    """The library has a server for such models (`harness.models.serving`)."""
+    """The library has a server for such models (`harness.models.capabilities.serving`)."""
     needs(subject, "lm-head")
     needs(subject, "causal")
     if not serving.pages(subject.attention):

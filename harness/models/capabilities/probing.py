@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from assay.harness.models.quantised_weights import rounding
-from assay.harness.models.rows import Rows
-from assay.harness.models.subject import Subject
-from assay.harness.models.tolerances import TOLERANCES, distance
+from assay.harness.models.machine.quantised_weights import rounding
+from assay.harness.models.reference.tolerances import TOLERANCES, distance
+from assay.harness.models.subject.rows import Rows
+from assay.harness.models.subject.subject import Subject
 from assay.harness.results.errors import REFUSALS, Missing, first_line
 
 VISIBLE = 1e-3

@@ -10,10 +10,10 @@ promises some by itself.  A model that lacks one fails the run by the capability
 from __future__ import annotations
 
 from assay.harness.models.capabilities.registry import PROBES, probe
-from assay.harness.models.clock import Braked
-from assay.harness.models.offer import OF_TYPE, Offer
-from assay.harness.models.shortage import ENDS, shortage
-from assay.harness.models.subject import Subject
+from assay.harness.models.machine.shortage import ENDS, shortage
+from assay.harness.models.subject.clock import Braked
+from assay.harness.models.subject.offer import OF_TYPE, Offer
+from assay.harness.models.subject.subject import Subject
 from assay.harness.results.errors import brief
 
 CAPABILITY = "capability"

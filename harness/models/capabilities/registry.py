@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable
 
 from assay.harness.models.capabilities import designs
-from assay.harness.models.clock import Braked, ForwardClock
-from assay.harness.models.memo import memo
-from assay.harness.models.shortage import ENDS, shortage
-from assay.harness.models.subject import Subject
+from assay.harness.models.machine.shortage import ENDS, shortage
+from assay.harness.models.subject.clock import Braked, ForwardClock
+from assay.harness.models.subject.memo import memo
+from assay.harness.models.subject.subject import Subject
 from assay.harness.results.errors import REFUSALS, Missing, Unavailable, brief
 
 
@@ -27,7 +27,7 @@ class Capabilities:
         """None if the subject has the capability ``name``, otherwise why it does not.
 
         Raises KeyError for an unknown name, and the probe's error where it gives no answer: a
-        shortage of the machine (`harness.models.shortage`), or an error by which no model rejects
+        shortage of the machine (`models.machine.shortage`), or an error by which no model rejects
         its input.  Such an error is not cached.
         """
         probe = PROBES[name]

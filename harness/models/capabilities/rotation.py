@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from assay.harness.models import rotations
 from assay.harness.models.capabilities.registry import capability, needs
-from assay.harness.models.subject import Subject
+from assay.harness.models.subject import rotations
+from assay.harness.models.subject.subject import Subject
 from assay.harness.results.errors import Missing
 
 MADE_AGAIN = ("phi3", "phimoe", "phi4_multimodal")

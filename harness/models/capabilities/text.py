@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from assay.harness.models import pipelines
+from assay.harness.models.capabilities import pipelines
 from assay.harness.models.capabilities.registry import capability, needs
-from assay.harness.models.subject import Subject
+from assay.harness.models.subject.subject import Subject
 from assay.harness.results.errors import Missing, brief
 
 CHAT = [

@@ -4,7 +4,7 @@ The same ids go to both.  Two comparisons, each against a float64 reference of t
 with, and each with a control that must be rejected (one weight of that model, moved):
 
 - *as they run*: the model's rows are as near to the float64 reference as those of the model that
-  it is compared with, within the bound of the laws (`harness.models.tolerances`);
+  it is compared with, within the bound of the laws (`harness.models.reference.tolerances`);
 - *in float64*: the float64 copies of both agree.  There rounding hides nothing, so that a wrong
   epsilon shows that no 16-bit pass would.  The bound is float32's: tables and constants are often
   kept in float32 where the weights are not.  Where the weights of 16 bits are not the same
@@ -19,11 +19,12 @@ import torch
 from msgspec.structs import replace
 
 from assay.harness.checking.profiles import Profile
-from assay.harness.models import meant, runs
-from assay.harness.models.devices import dtype_name
-from assay.harness.models.runs import Options
-from assay.harness.models.shortage import ENDS, shortage
-from assay.harness.models.subject import Subject
+from assay.harness.models.loading import runs
+from assay.harness.models.loading.runs import Options
+from assay.harness.models.machine.devices import dtype_name
+from assay.harness.models.machine.shortage import ENDS, shortage
+from assay.harness.models.subject import meant
+from assay.harness.models.subject.subject import Subject
 from assay.harness.operations import variants
 from assay.harness.operations.parity.comparison import Comparison
 from assay.harness.operations.parity.next_tokens import distributions

@@ -16,16 +16,16 @@ from assay.harness.checking.check import Broken, Check
 from assay.harness.checking.comparing import Unsettled
 from assay.harness.checking.profiles import Profile
 from assay.harness.checking.reference import Reference, run_elsewhere
-from assay.harness.models import precision
-from assay.harness.models.devices import dtype_name
-from assay.harness.models.rows import Rows
-from assay.harness.models.shortage import ENDS, shortage
-from assay.harness.models.subject import Subject
-from assay.harness.models.tolerances import (
+from assay.harness.models.machine.devices import dtype_name
+from assay.harness.models.machine.shortage import ENDS, shortage
+from assay.harness.models.reference import precision
+from assay.harness.models.reference.tolerances import (
     ROUTER_GAP,
     TOLERANCES,
     Tolerance,
 )
+from assay.harness.models.subject.rows import Rows
+from assay.harness.models.subject.subject import Subject
 from assay.harness.operations.parity import control, divergence, states, tensors
 from assay.harness.operations.parity.control import Moved
 from assay.harness.operations.parity.divergence import Divergence

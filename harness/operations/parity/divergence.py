@@ -17,13 +17,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from assay.harness.models.subject import Subject
-from assay.harness.models.tolerances import (
+from assay.harness.models.reference.tolerances import (
     Distance,
     Tolerance,
     distance,
     worst,
 )
+from assay.harness.models.subject.subject import Subject
 from assay.harness.operations.parity.states import block_names, own_name
 
 GETS, RETURNS = "gets", "returns"

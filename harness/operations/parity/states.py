@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from assay.harness.models import blocks, encoders, passes
-from assay.harness.models.roles import Role
-from assay.harness.models.rows import Rows
-from assay.harness.models.subject import Subject
-from assay.harness.models.wrapped import Wrapped
+from assay.harness.models.subject import blocks, encoders, passes
+from assay.harness.models.subject.roles import Role
+from assay.harness.models.subject.rows import Rows
+from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject.wrapped import Wrapped
 
 STATE, OUTPUTS = "state ", ("logits", "output")
 """Names of rows: of the blocks' outputs, numbered, and of the model's."""

@@ -27,9 +27,9 @@ from transformers import PreTrainedTokenizerBase
 from assay.harness.checking.cases import Case
 from assay.harness.checking.claim import Session
 from assay.harness.checking.profiles import PROFILES, Profile, check_profile
-from assay.harness.models import digests
-from assay.harness.models.subject import Subject
-from assay.harness.models.wrapping import wrap
+from assay.harness.models.loading import digests
+from assay.harness.models.loading.wrapping import wrap
+from assay.harness.models.subject.subject import Subject
 from assay.harness.results.errors import BadInput
 from assay.harness.results.expectations import judge
 from assay.harness.results.verdicts import Result, Verdict

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from assay.harness.checking.profiles import PROFILES, check_profile
-from assay.harness.models import meant
+from assay.harness.models.subject import meant
 from assay.harness.operations import parity
 from assay.harness.operations.parity.divergence import Divergence
 from assay.harness.report.parity import lines

@@ -19,13 +19,14 @@ from assay.harness.checking.cases import Case
 from assay.harness.checking.claim import Session, is_asked, unknown
 from assay.harness.checking.profiles import PROFILES, Profile, check_profile
 from assay.harness.cli.main import cases_of_claims, load, offer
-from assay.harness.models import digests, meant, runs, tokenizers
-from assay.harness.models.admission import admit
-from assay.harness.models.clock import Braked, ForwardClock
-from assay.harness.models.runs import Options
-from assay.harness.models.shortage import ENDS
-from assay.harness.models.subject import Subject
-from assay.harness.models.wrapping import wrap
+from assay.harness.models.loading import digests, runs, tokenizers
+from assay.harness.models.loading.admission import admit
+from assay.harness.models.loading.runs import Options
+from assay.harness.models.loading.wrapping import wrap
+from assay.harness.models.machine.shortage import ENDS
+from assay.harness.models.subject import meant
+from assay.harness.models.subject.clock import Braked, ForwardClock
+from assay.harness.models.subject.subject import Subject
 from assay.harness.results.errors import BadInput, brief
 from assay.harness.results.evidence import Evidence
 from assay.harness.results.expectations import Lacks, judge

@@ -9,8 +9,8 @@ from assay.harness.checking.check import Broken, Check
 from assay.harness.checking.comparing import Unsettled
 from assay.harness.checking.controls import ENOUGH
 from assay.harness.checking.reference import Reference
-from assay.harness.models.rows import Rows
-from assay.harness.models.tolerances import ROUTER_GAP, TOLERANCES, Tolerance
+from assay.harness.models.reference.tolerances import ROUTER_GAP, TOLERANCES, Tolerance
+from assay.harness.models.subject.rows import Rows
 from assay.harness.results.verdicts import DECADES, margin
 from assay.harness.tests.support.toys import exactly, is_broken, one_tensor, toy
 

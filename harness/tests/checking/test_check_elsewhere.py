@@ -11,7 +11,7 @@ import torch
 from assay.harness.checking.check import BY_16_BITS, Broken, Check
 from assay.harness.checking.comparing import Unsettled
 from assay.harness.checking.reference import MACHINES, Reference
-from assay.harness.models.rows import Rows
+from assay.harness.models.subject.rows import Rows
 from assay.harness.tests.support.toys import toy
 
 

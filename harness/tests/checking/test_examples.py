@@ -21,7 +21,7 @@ from assay.harness.tests.support.toys import Time, budget, fresh, prompt, toy, v
 def time(monkeypatch):
     """The time that the brake sees."""
     clock = Time()
-    monkeypatch.setattr("assay.harness.models.clock.perf_counter", clock)
+    monkeypatch.setattr("assay.harness.models.subject.clock.perf_counter", clock)
     return clock
 
 

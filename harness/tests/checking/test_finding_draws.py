@@ -38,7 +38,7 @@ LIMITS = {"brake": 120.0}
 def braked(monkeypatch):
     """What comes of a body of which draw ``slow`` takes 150 s, of the 120 s that there are."""
     clock = Time()
-    monkeypatch.setattr("assay.harness.models.clock.perf_counter", clock)
+    monkeypatch.setattr("assay.harness.models.subject.clock.perf_counter", clock)
 
     def result(body, slow, limits=LIMITS, **how):
         def at_length(draws, sample):
@@ -100,7 +100,7 @@ def timed(clock, seconds):
 )
 def test_a_finding_ends_where_its_next_look_is_too_far(monkeypatch, seconds, examples, why):
     clock = Time()
-    monkeypatch.setattr("assay.harness.models.clock.perf_counter", clock)
+    monkeypatch.setattr("assay.harness.models.subject.clock.perf_counter", clock)
     result = settled(timed(clock, seconds), limits={"brake": 240.0}, draws=32, block=32)
     assert (result.examples, result.verdict) == (examples, Verdict.INCONCLUSIVE)
     assert result.reason.startswith(why)

@@ -18,8 +18,8 @@ from assay.harness.checking.laws import law
 from assay.harness.checking.profiles import PROFILES
 from assay.harness.checking.reference import Reference
 from assay.harness.models.capabilities import Missing
-from assay.harness.models.rows import Rows
-from assay.harness.models.tolerances import bit_equal
+from assay.harness.models.reference.tolerances import bit_equal
+from assay.harness.models.subject.rows import Rows
 from assay.harness.results.verdicts import UNTIL_BROKEN, Verdict
 from assay.harness.tests.support.toys import (
     budget,

@@ -13,7 +13,7 @@ from assay.claims.cache.test_cache import (
 from assay.fixtures.prompts import LONGEST, prompts
 from assay.harness.checking import shared
 from assay.harness.checking.laws import law
-from assay.harness.models import edges
+from assay.harness.models.subject import edges
 from assay.harness.results.expectations import judge
 from assay.harness.results.verdicts import NOT_PASSED, NOT_REACHED, PASSED, Verdict
 from assay.harness.tests.support.completed import completed

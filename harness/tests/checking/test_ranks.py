@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from assay.harness.operations.decoding import PseudoInverse, ranks_by_nearness
+from assay.harness.inversion.decoding import PseudoInverse, ranks_by_nearness
 from assay.harness.tests.support.matrices import COLUMNS, ROWS, table
 
 

@@ -13,15 +13,15 @@ from assay.harness.checking import sensitivity
 from assay.harness.checking.check import MORE_RUNS, Broken, Check
 from assay.harness.checking.laws import law
 from assay.harness.checking.sensitivity import GOALS, SIZES
-from assay.harness.models import shapes
-from assay.harness.models.rows import Rows
-from assay.harness.models.tolerances import (
+from assay.harness.models.reference.tolerances import (
     EQUAL_RUNS,
     TOLERANCES,
     bit_equal,
     distance,
     one_bit_off,
 )
+from assay.harness.models.subject import shapes
+from assay.harness.models.subject.rows import Rows
 from assay.harness.results.verdicts import LEAK, LEAK_GOAL, Verdict
 from assay.harness.tests.support.toys import (
     budget,

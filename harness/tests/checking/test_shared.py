@@ -10,8 +10,8 @@ from assay.fixtures import subjects
 from assay.fixtures.prompts import LONGEST, cuts, prompts
 from assay.harness.checking import shared
 from assay.harness.checking.laws import law
-from assay.harness.models import kept_rows
-from assay.harness.models.runs import Options
+from assay.harness.models.loading.runs import Options
+from assay.harness.models.subject import kept_rows
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.completed import completed
 from assay.harness.tests.support.toys import budget, fresh, seeing_ahead, verdict

@@ -14,10 +14,10 @@ from assay.claims.order import test_order_effects as order_effects
 from assay.claims.positions import test_position_effects as effects
 from assay.claims.positions import test_position_table as table
 from assay.fixtures.subjects import load
-from assay.harness.models import positions
 from assay.harness.models.capabilities import probe
-from assay.harness.models.runs import Options
-from assay.harness.models.subject import Subject
+from assay.harness.models.loading.runs import Options
+from assay.harness.models.subject import positions
+from assay.harness.models.subject.subject import Subject
 from assay.harness.results.encoding import encode
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.effects import (

@@ -10,7 +10,7 @@ from assay.claims.positions import test_position_effects as effects
 from assay.claims.positions import test_position_shift as shift
 from assay.fixtures import texts
 from assay.harness.models.capabilities import probe
-from assay.harness.models.positions import position_table
+from assay.harness.models.subject.positions import position_table
 from assay.harness.operations import variants
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.effects import (

@@ -8,8 +8,8 @@ import torch
 from assay.claims.walks import test_clamped_walk as clamped
 from assay.claims.walks import test_orthogonal_walk as orthogonal
 from assay.fixtures import clamped_walks
-from assay.harness.models.provenance import UNKNOWN
-from assay.harness.operations import nets
+from assay.harness.inversion import nets
+from assay.harness.models.subject.provenance import UNKNOWN
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.toys import as_trained, changed, verdict
 

@@ -8,7 +8,8 @@ from transformers import DataCollatorWithFlattening
 from transformers.models.qwen3_5 import modeling_qwen3_5
 
 from assay.claims.running import test_packing
-from assay.harness.models import capabilities, samples
+from assay.harness.models import capabilities
+from assay.harness.models.subject import samples
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.toys import budget, fresh, toy, verdict
 

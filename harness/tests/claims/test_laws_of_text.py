@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizer
 from assay.claims.loading import test_chats, test_tokens
 from assay.fixtures.subjects import load
 from assay.harness.models.capabilities import probe
-from assay.harness.models.runs import Options
+from assay.harness.models.loading.runs import Options
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support import text_models
 from assay.harness.tests.support.toys import budget, fresh, toy, verdict

@@ -12,8 +12,8 @@ from assay.claims.running import (
     test_serving,
     test_training,
 )
-from assay.harness.models.subject import Subject
-from assay.harness.models.wrapping import wrap
+from assay.harness.models.loading.wrapping import wrap
+from assay.harness.models.subject.subject import Subject
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support import trained_models as models
 from assay.harness.tests.support.toys import budget, verdict

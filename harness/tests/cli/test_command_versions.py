@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from assay.harness.cli import versions
-from assay.harness.models import runs
-from assay.harness.models.runs import Options
+from assay.harness.models.loading import runs
+from assay.harness.models.loading.runs import Options
 from assay.harness.results.errors import BadInput
 from assay.harness.results.evidence import Evidence
 from assay.harness.results.records import Selection, SubjectRecord

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from assay.harness.operations.inversion import from_less
+from assay.harness.inversion import from_less
 from assay.harness.tests.support.inverted import SKY, small, tiny
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from assay.harness import inversion
 from assay.harness.cli import main as command_line
-from assay.harness.models.subject import Subject
-from assay.harness.operations import inversion
+from assay.harness.models.subject.subject import Subject
 from assay.harness.tests.support import folders
 from assay.harness.tests.support.inverted import small, tiny
 

@@ -7,8 +7,10 @@ import warnings
 import pytest
 import torch
 
-from assay.harness.models import accelerators, machine, memory, runs
-from assay.harness.models.devices import parse_device
+from assay.harness.models.loading import description as machine
+from assay.harness.models.loading import runs
+from assay.harness.models.machine import accelerators, memory
+from assay.harness.models.machine.devices import parse_device
 from assay.harness.results.errors import BadInput
 from assay.harness.tests.support.fake_gpu import Gpus, installed
 

@@ -11,7 +11,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from assay.fixtures import subjects
-from assay.harness.models.runs import Options
+from assay.harness.models.loading.runs import Options
 from assay.harness.results.errors import BadInput
 from assay.harness.tests.support.folders import edit_json
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from assay.harness.models.loading import adopt, load
+from assay.harness.models.loading.loading import adopt, load
 from assay.harness.results.errors import BadInput
 from assay.harness.tests.support.folders import byte_pairs, tiny
 from assay.harness.tests.support.loading import FC, KINDS, PLAIN, same

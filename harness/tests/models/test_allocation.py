@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from assay.harness.models import allocation
-from assay.harness.models.rounding import Rounding
+from assay.harness.models.machine import allocation
+from assay.harness.models.reference.rounding import Rounding
 from assay.harness.operations import variants
 from assay.harness.tests.support.toys import adopted
 

@@ -9,11 +9,13 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from assay.fixtures import families
-from assay.harness.models import capabilities, loading, masks, roles
+from assay.harness.models import capabilities
 from assay.harness.models.capabilities import Missing, designs, probe
-from assay.harness.models.roles import Role
-from assay.harness.models.rounding import Rounding
-from assay.harness.models.subject import Subject
+from assay.harness.models.loading import loading
+from assay.harness.models.reference.rounding import Rounding
+from assay.harness.models.subject import masks, roles
+from assay.harness.models.subject.roles import Role
+from assay.harness.models.subject.subject import Subject
 from assay.harness.tests.support.toys import (
     CAUSAL,
     ENCODERS,

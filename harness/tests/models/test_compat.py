@@ -11,8 +11,9 @@ import transformers
 
 from assay.fixtures import families
 from assay.harness import faults
-from assay.harness.models import caches, compat
-from assay.harness.models.subject import Subject
+from assay.harness.models.capabilities import caches
+from assay.harness.models.subject import compat
+from assay.harness.models.subject.subject import Subject
 from assay.harness.operations import cache_operations
 from assay.harness.results.errors import Missing
 
@@ -147,7 +148,7 @@ IN_ALL_VERSIONS = {
     *("AutoHfQuantizer", "PretrainedConfig", "__version__", "logging", "modeling_auto"),
 }
 """Names of transformers that 4.48 and all versions after it have.  Before a name is added here,
-look for it in 4.48; a later one belongs in `harness.models.compat`."""
+look for it in 4.48; a later one belongs in `harness.models.subject.compat`."""
 
 
 def imported(path: Path) -> set[str]:

@@ -6,7 +6,7 @@ from types import SimpleNamespace as Config
 
 import pytest
 
-from assay.harness.models import configuration
+from assay.harness.models.subject import configuration
 
 
 def test_heads_are_the_most_of_any_layer_and_one_where_nothing_is_said():

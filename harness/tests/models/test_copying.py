@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from assay.harness.models.copying import copy_model
+from assay.harness.models.reference.copying import copy_model
 
 LAYER = nn.Linear(2, 2)
 USUAL = LAYER.forward

@@ -13,8 +13,8 @@ import transformers
 
 import assay
 from assay.fixtures import families
-from assay.harness.models import roles
-from assay.harness.models.roles import Role
+from assay.harness.models.subject import roles
+from assay.harness.models.subject.roles import Role
 from assay.harness.tests.support.toys import fresh, prompt
 
 ROOT = str(Path(roles.__file__).parents[2])

@@ -8,8 +8,7 @@ import psutil
 import pytest
 import torch
 
-from assay.harness.models.devices import AUTO
-from assay.harness.models.loading import (
+from assay.harness.models.loading.loading import (
     adopt,
     check_pair,
     inspect_checkpoint,
@@ -17,6 +16,7 @@ from assay.harness.models.loading import (
     parse_device,
     parse_dtype,
 )
+from assay.harness.models.machine.devices import AUTO
 from assay.harness.results.errors import BadInput
 from assay.harness.tests.support.folders import logits, tiny, vast
 from assay.harness.tests.support.loading import CPU, PLAIN, refused

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from assay.harness.models import digests
-from assay.harness.models.loading import load
+from assay.harness.models.loading import digests
+from assay.harness.models.loading.loading import load
 from assay.harness.tests.support.folders import edit_json, edit_weights, tiny
 from assay.harness.tests.support.loading import KINDS, PLAIN, set_number
 

@@ -10,10 +10,11 @@ import torch
 
 import assay
 from assay.fixtures import families
-from assay.harness.models import passes, positions, precision, rounding, shapes
-from assay.harness.models.dispatching import Dispatching
+from assay.harness.inversion import replay
+from assay.harness.models.machine.dispatching import Dispatching
+from assay.harness.models.reference import precision, rounding
+from assay.harness.models.subject import passes, positions, shapes
 from assay.harness.operations import autocast
-from assay.harness.operations.inversion import replay
 
 ROOMS = (positions, precision, rounding, shapes, autocast, replay)
 

@@ -15,7 +15,7 @@ from assay.fixtures.prompts import (
     prompts,
     rearrangements,
 )
-from assay.harness.models import edges
+from assay.harness.models.subject import edges
 from assay.harness.tests.support.toys import toy
 
 SOME = settings(

@@ -12,8 +12,8 @@ from assay.claims.cache import test_finite
 from assay.fixtures.prompts import prompts
 from assay.harness.checking.check import NOT_NUMBERS, Broken, Check
 from assay.harness.checking.laws import law
-from assay.harness.models import finiteness
-from assay.harness.models.rows import Rows
+from assay.harness.models.reference import finiteness
+from assay.harness.models.subject.rows import Rows
 from assay.harness.results.verdicts import SEES_ONE, Verdict
 from assay.harness.tests.support.toys import (
     budget,

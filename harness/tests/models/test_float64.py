@@ -12,11 +12,11 @@ from assay.harness.checking.findings import Bound, finding
 from assay.harness.checking.laws import law
 from assay.harness.checking.profiles import Profile
 from assay.harness.checking.statistics import mean
-from assay.harness.models import float64
-from assay.harness.models.clock import ForwardClock
-from assay.harness.models.subject import Subject
-from assay.harness.models.tolerances import bit_equal
-from assay.harness.models.upcasting import Upcast
+from assay.harness.models.reference import float64
+from assay.harness.models.reference.tolerances import bit_equal
+from assay.harness.models.reference.upcasting import Upcast
+from assay.harness.models.subject.clock import ForwardClock
+from assay.harness.models.subject.subject import Subject
 from assay.harness.results.errors import Missing
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.toys import budget, fresh, prompt, toy, verdict

@@ -11,8 +11,8 @@ import torch
 
 import assay
 from assay.fixtures import subjects
-from assay.harness.models import gguf_files, loading
-from assay.harness.models.runs import Options
+from assay.harness.models.loading import gguf_files, loading
+from assay.harness.models.loading.runs import Options
 from assay.harness.results.errors import BadInput
 from assay.harness.tests.support import gguf_written
 from assay.harness.tests.support.folders import tiny

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from assay.harness.models.capabilities import probe
-from assay.harness.models.clock import Braked, ForwardClock
+from assay.harness.models.subject.clock import Braked, ForwardClock
 from assay.harness.tests.support.sessions import PACKAGE
 from assay.harness.tests.support.toys import Time, fresh, prompt
 
 PROGRAM = """
 import sys, time
-from assay.harness.models import hanging
+from assay.harness.models.machine import hanging
 hanging.OFTEN = 0.1
 with hanging.ended_after(2.0, 2):
     for _ in range(12):
@@ -50,7 +50,7 @@ def test_after_a_pass_that_is_too_slow_no_other_capability_is_probed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     passed, passes = Time(), [0]
-    monkeypatch.setattr("assay.harness.models.clock.perf_counter", passed)
+    monkeypatch.setattr("assay.harness.models.subject.clock.perf_counter", passed)
     subject = fresh("gpt2")
 
     def slow(*_: object) -> None:

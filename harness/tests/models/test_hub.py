@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from huggingface_hub import HfApi, constants
 
-from assay.harness.models import digests, hub
-from assay.harness.models.loading import load
+from assay.harness.models.loading import digests, hub
+from assay.harness.models.loading.loading import load
 from assay.harness.tests.support.folders import commit_of, hub_cache, tiny
 from assay.harness.tests.support.loading import PLAIN, refused
 from assay.harness.tests.support.sessions import ROOT
@@ -68,7 +68,7 @@ def test_a_hub_that_does_not_answer_is_given_up_after_its_time(
 SCRIPT = """
 import json, sys, torch
 from assay.harness.results.errors import BadInput
-from assay.harness.models.loading import load
+from assay.harness.models.loading.loading import load
 said = []
 for spec, revision in json.loads(sys.argv[1]):
     try:

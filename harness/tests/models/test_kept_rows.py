@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from assay.harness.models import kept_rows
+from assay.harness.models.subject import kept_rows
 from assay.harness.tests.support.toys import fresh
 
 

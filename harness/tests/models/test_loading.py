@@ -12,8 +12,8 @@ from torch import Tensor
 from transformers.utils import logging as transformers_logging
 
 import assay
-from assay.harness.models.checkpoints import class_to_load
-from assay.harness.models.loading import load
+from assay.harness.models.loading.checkpoints import class_to_load
+from assay.harness.models.loading.loading import load
 from assay.harness.tests.support.folders import commit_of, edit_json, edit_weights, hub_cache, tiny
 from assay.harness.tests.support.loading import CPU, KINDS, PLAIN, refused, same
 

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from assay.harness.models import masks
+from assay.harness.models.subject import masks
 
 permuted = st.integers(1, 8).flatmap(lambda n: st.permutations(range(n))).map(torch.tensor)
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from assay.harness.models import memory
-from assay.harness.models.memory import in_batches, lacking, rows_that_fit
+from assay.harness.models.machine import memory
+from assay.harness.models.machine.memory import in_batches, lacking, rows_that_fit
 
 CPU = torch.device("cpu")
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from assay.harness.models.loading import load
+from assay.harness.models.loading.loading import load
 from assay.harness.tests.support import loading
 from assay.harness.tests.support.folders import edit_json, edit_weights
 

@@ -11,12 +11,12 @@ from torch import Tensor
 
 from assay.benchmarks import limits
 from assay.benchmarks.stopwatch import Stopwatch
-from assay.harness.models import clock as clocks
-from assay.harness.models.clock import ForwardClock
-from assay.harness.models.subject import Subject
-from assay.harness.operations.inversion import graphs, running
-from assay.harness.operations.inversion.descent import descend
-from assay.harness.operations.inversion.target import Target
+from assay.harness.inversion import graphs, running
+from assay.harness.inversion.descent import descend
+from assay.harness.inversion.target import Target
+from assay.harness.models.subject import clock as clocks
+from assay.harness.models.subject.clock import ForwardClock
+from assay.harness.models.subject.subject import Subject
 from assay.harness.tests.support.descents import RULE, same, task
 from assay.harness.tests.support.fake_gpu import OPERATION, Gpus, Stream, installed
 from assay.harness.tests.support.toys import fresh, prompt

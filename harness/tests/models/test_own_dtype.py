@@ -11,8 +11,8 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from assay.fixtures import subjects
-from assay.harness.models import runs
-from assay.harness.models.runs import Options
+from assay.harness.models.loading import runs
+from assay.harness.models.loading.runs import Options
 from assay.harness.results.errors import BadInput
 from assay.harness.results.records import RunRecord, Selection, SubjectRecord
 from assay.harness.runners.runner import Settings

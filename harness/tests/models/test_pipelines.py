@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tokenizers import Tokenizer
 
-from assay.harness.models import pipelines
+from assay.harness.models.capabilities import pipelines
 from assay.harness.tests.support import text_models
 from assay.harness.tests.support.toys import toy
 

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from assay.harness.models import allocation, capabilities, loading, placement
+from assay.harness.models import capabilities
 from assay.harness.models.capabilities import Missing
-from assay.harness.models.subject import Subject
+from assay.harness.models.loading import loading
+from assay.harness.models.machine import allocation, placement
+from assay.harness.models.subject.subject import Subject
 from assay.harness.operations import variants
 from assay.harness.results.errors import BadInput
 from assay.harness.tests.support import folders

@@ -7,8 +7,8 @@ from contextlib import suppress
 import pytest
 import torch
 
-from assay.harness.models import positions
 from assay.harness.models.capabilities import probe
+from assay.harness.models.subject import positions
 from assay.harness.tests.support.toys import TYPES, fresh, prompt, toy
 
 OFFSETS = {

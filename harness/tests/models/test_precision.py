@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from assay.harness.models import precision
-from assay.harness.models.subject import Subject
+from assay.harness.models.reference import precision
+from assay.harness.models.subject.subject import Subject
 from assay.harness.tests.support.toys import changed, fresh, toy
 
 

@@ -9,8 +9,8 @@ from assay.fixtures.subjects import load
 from assay.harness.checking.findings import Bound, finding
 from assay.harness.checking.profiles import Profile
 from assay.harness.checking.statistics import median
-from assay.harness.models.provenance import Training
-from assay.harness.models.runs import Options
+from assay.harness.models.loading.runs import Options
+from assay.harness.models.subject.provenance import Training
 from assay.harness.operations import variants
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.toys import as_trained, toy, verdict

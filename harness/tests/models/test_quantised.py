@@ -10,8 +10,8 @@ from transformers import DynamicCache
 from assay.claims.cache import test_cache, test_cache_quantised
 from assay.harness import faults
 from assay.harness.faults import kills
-from assay.harness.models import caches, float8, quantised
-from assay.harness.models.quantised import History
+from assay.harness.models.capabilities import caches, float8, quantised
+from assay.harness.models.capabilities.quantised import History
 from assay.harness.results.verdicts import LEAK, LEAK_GOAL, Verdict
 from assay.harness.tests.support.toys import prompt, toy, verdict
 

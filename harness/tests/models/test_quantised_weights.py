@@ -14,21 +14,15 @@ from transformers import LlamaForCausalLM
 
 import assay
 from assay.fixtures import subjects
-from assay.harness.models import (
-    dequantised,
-    digests,
-    float64,
-    loading,
-    precision,
-    quantised_weights,
-    shapes,
-    weight_dtypes,
-)
 from assay.harness.models.capabilities import probe
-from assay.harness.models.runs import Options
-from assay.harness.models.subject import Subject
-from assay.harness.models.tolerances import farthest
-from assay.harness.models.upcasting import Unpacked, Upcast
+from assay.harness.models.loading import digests, loading, weight_dtypes
+from assay.harness.models.loading.runs import Options
+from assay.harness.models.machine import quantised_weights
+from assay.harness.models.reference import dequantised, float64, precision
+from assay.harness.models.reference.tolerances import farthest
+from assay.harness.models.reference.upcasting import Unpacked, Upcast
+from assay.harness.models.subject import shapes
+from assay.harness.models.subject.subject import Subject
 from assay.harness.results.errors import BadInput, Missing
 from assay.harness.tests.support import quantised
 from assay.harness.tests.support.folders import tiny

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import transformers
 
-from assay.harness.models.loading import load
+from assay.harness.models.loading.loading import load
 from assay.harness.tests.support.folders import edit_json, tiny
 from assay.harness.tests.support.loading import PLAIN, refused, same
 

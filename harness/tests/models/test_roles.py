@@ -14,9 +14,10 @@ from transformers import Cache, DynamicCache, LlamaForCausalLM
 from transformers.utils.deprecation import deprecate_kwarg
 
 import assay
-from assay.harness.models import caches, roles
-from assay.harness.models.roles import Role, bind
-from assay.harness.models.subject import Subject
+from assay.harness.models.capabilities import caches
+from assay.harness.models.subject import roles
+from assay.harness.models.subject.roles import Role, bind
+from assay.harness.models.subject.subject import Subject
 from assay.harness.tests.support.toys import fresh, prompt, toy
 
 ROOT = Path(__file__).parents[3]

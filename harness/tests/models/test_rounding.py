@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
-from assay.harness.models.rounding import BITS, Rounding
+from assay.harness.models.reference.rounding import BITS, Rounding
 from assay.harness.operations import variants
 from assay.harness.operations.heads import IMPLEMENTATIONS, Head
 from assay.harness.tests.support import randoms

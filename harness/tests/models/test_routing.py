@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from assay.harness.models import routing
+from assay.harness.models.subject import routing
 from assay.harness.tests.support.toys import fresh, prompt, toy
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from assay.harness.models.rows import Rows
+from assay.harness.models.subject.rows import Rows
 
 
 def numbered(batch: int = 2, n: int = 5) -> Rows:

@@ -8,8 +8,9 @@ import time
 import pytest
 import torch
 
-from assay.harness.models import compat, serving
-from assay.harness.models.clock import Braked
+from assay.harness.models.capabilities import serving
+from assay.harness.models.subject import compat
+from assay.harness.models.subject.clock import Braked
 from assay.harness.operations import generation
 from assay.harness.results.errors import Missing
 from assay.harness.tests.support.toys import fresh, prompt, toy

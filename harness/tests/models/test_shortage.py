@@ -14,9 +14,9 @@ from assay.harness.checking.laws import law
 from assay.harness.checking.statistics import mean
 from assay.harness.models import capabilities
 from assay.harness.models.capabilities.registry import PROBES
-from assay.harness.models.offer import Offer
-from assay.harness.models.runs import describe_subject
-from assay.harness.models.shortage import MEMORY, gpu_failure, shortage
+from assay.harness.models.loading.runs import describe_subject
+from assay.harness.models.machine.shortage import MEMORY, gpu_failure, shortage
+from assay.harness.models.subject.offer import Offer
 from assay.harness.results.encoding import encode
 from assay.harness.results.errors import Missing
 from assay.harness.results.expectations import Expected, judge
@@ -41,7 +41,7 @@ SHORTAGES = {
 @pytest.fixture(autouse=True)
 def working_gpu(monkeypatch):
     """Errors of a GPU are remembered for a process's life: let these be forgotten."""
-    monkeypatch.setattr("assay.harness.models.shortage._gpu_failures", [])
+    monkeypatch.setattr("assay.harness.models.machine.shortage._gpu_failures", [])
 
 
 def same_twice(subject, draw, check):

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from assay.harness.models import sinks
-from assay.harness.models.capabilities import probe
+from assay.harness.models.capabilities import probe, sinks
 from assay.harness.tests.support.toys import fresh, prompt, toy
 
 

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from transformers import GPT2Model, PretrainedConfig, PreTrainedModel
 
 from assay.fixtures import families
-from assay.harness.models import sizes
-from assay.harness.models.checkpoints import inspect_checkpoint
-from assay.harness.models.loading import load
+from assay.harness.models.loading import sizes
+from assay.harness.models.loading.checkpoints import inspect_checkpoint
+from assay.harness.models.loading.loading import load
 from assay.harness.results.errors import BadInput
 from assay.harness.tests.support.folders import VOCABULARY, edit_json, edit_weights, tiny
 

@@ -10,8 +10,9 @@ import torch
 from transformers import LlamaForCausalLM
 
 from assay.fixtures import families
-from assay.harness.models import capabilities, compat
-from assay.harness.models.subject import Subject
+from assay.harness.models import capabilities
+from assay.harness.models.subject import compat
+from assay.harness.models.subject.subject import Subject
 from assay.harness.tests.support.toys import TYPES, counted, fresh, prompt, toy
 
 BLOCKS = ("gpt2", "llama", "gpt_neox", "opt", "bloom", "mamba", "bert", "albert", "t5")
@@ -227,7 +228,7 @@ def test_tokens_are_words_where_there_is_a_tokenizer_and_numbers_where_there_is_
 
 def test_a_four_dimensional_mask_leaves_learned_positions_as_they_are():
     """Some models count positions from the mask that they are given."""
-    from assay.harness.models import masks
+    from assay.harness.models.subject import masks
 
     for model_type in ("opt", "gpt2", "bert"):
         subject = toy(model_type)

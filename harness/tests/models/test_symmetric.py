@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from assay.harness.models.symmetric import decomposition, eigenvalues
+from assay.harness.models.machine.symmetric import decomposition, eigenvalues
 
 SQUARE = torch.tensor([[2.0, 1.0], [1.0, 2.0]], dtype=torch.float64)
 

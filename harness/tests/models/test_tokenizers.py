@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.harness.models.loading import load
+from assay.harness.models.loading.loading import load
 from assay.harness.tests.support.folders import VOCABULARY, byte_pairs
 from assay.harness.tests.support.loading import PLAIN, refused
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from assay.harness.checking.check import Check
-from assay.harness.models import positions
-from assay.harness.models.rows import Rows
-from assay.harness.models.tolerances import ROUTER_GAP, TOLERANCES, distance, farthest
+from assay.harness.models.reference.tolerances import ROUTER_GAP, TOLERANCES, distance, farthest
+from assay.harness.models.subject import positions
+from assay.harness.models.subject.rows import Rows
 from assay.harness.tests.support.randoms import seeded
 from assay.harness.tests.support.toys import exactly, is_broken, one_tensor, prompt, toy
 

@@ -10,11 +10,11 @@ from torch import nn
 
 from assay.fixtures import families, subjects
 from assay.fixtures.families.named import NOT_ALONE
-from assay.harness.models import float64, upcasting
-from assay.harness.models.float64 import WAYS
-from assay.harness.models.runs import Options
-from assay.harness.models.subject import Subject
-from assay.harness.models.upcasting import Upcast
+from assay.harness.models.loading.runs import Options
+from assay.harness.models.reference import float64, upcasting
+from assay.harness.models.reference.float64 import WAYS
+from assay.harness.models.reference.upcasting import Upcast
+from assay.harness.models.subject.subject import Subject
 
 FLOAT64 = 1e-13
 """Rounding of float64 in a tiny model, relative to the largest element."""

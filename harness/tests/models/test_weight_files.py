@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from assay.harness.models import weight_files
-from assay.harness.models.loading import inspect_checkpoint, load
+from assay.harness.models.loading import weight_files
+from assay.harness.models.loading.loading import inspect_checkpoint, load
 from assay.harness.results.errors import BadInput
 from assay.harness.tests.support.folders import edit_json
 from assay.harness.tests.support.loading import FC, PLAIN, refused

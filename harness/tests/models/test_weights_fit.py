@@ -11,8 +11,8 @@ import torch
 from transformers import GPT2LMHeadModel
 
 from assay.fixtures import subjects
-from assay.harness.models.loading import load
-from assay.harness.models.runs import Options
+from assay.harness.models.loading.loading import load
+from assay.harness.models.loading.runs import Options
 from assay.harness.results.errors import BadInput
 from assay.harness.tests.support.folders import edit_weights, tiny
 from assay.harness.tests.support.loading import FC, PLAIN, refused, same, set_number

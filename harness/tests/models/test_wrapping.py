@@ -17,7 +17,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, LlamaModel, PreTrainedMo
 from transformers.modeling_outputs import CausalLMOutput
 
 import assay
-from assay.harness.models.wrapping import wrap
+from assay.harness.models.loading.wrapping import wrap
 from assay.harness.results.errors import BadInput
 from assay.harness.tests.support.plain_models import CONTEXT, VOCABULARY, PlainGPT
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from assay.harness.models import adapters as models
+from assay.harness.models.loading import adapters as models
 from assay.harness.operations import adapters
 from assay.harness.results.errors import Missing
 from assay.harness.tests.support.toys import fresh, prompt, toy

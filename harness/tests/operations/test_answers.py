@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from assay.harness.checking.reference import Reference
-from assay.harness.models.rows import Rows
-from assay.harness.models.serving import Answer
-from assay.harness.models.tolerances import TOLERANCES
+from assay.harness.models.capabilities.serving import Answer
+from assay.harness.models.reference.tolerances import TOLERANCES
+from assay.harness.models.subject.rows import Rows
 from assay.harness.operations import answers
 from assay.harness.tests.support.toys import exactly, one_tensor, prompt, toy
 

@@ -9,7 +9,7 @@ from assay.claims.running import test_autocast as claims
 from assay.harness import faults
 from assay.harness.checking.comparing import Unsettled
 from assay.harness.checking.reference import run_both
-from assay.harness.models.tolerances import farthest
+from assay.harness.models.reference.tolerances import farthest
 from assay.harness.operations import autocast, variants
 from assay.harness.results.errors import Missing
 from assay.harness.results.verdicts import HIDDEN, Verdict

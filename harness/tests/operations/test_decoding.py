@@ -6,16 +6,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from assay.harness.operations import decoding, factors
-from assay.harness.operations.decoding import (
+from assay.harness.inversion import decoding
+from assay.harness.inversion.decoding import (
     PseudoInverse,
     nearest,
     nearest_few,
 )
+from assay.harness.inversion.own_rows import recovery
+from assay.harness.operations import factors
 from assay.harness.operations.equal_rows import has_duplicate
 from assay.harness.operations.factors import Factored, Rough, gram
 from assay.harness.operations.likeliest import Scorer, leaders
-from assay.harness.operations.own_rows import recovery
 from assay.harness.tests.support.matrices import (
     COLUMNS,
     ROWS,

@@ -9,11 +9,12 @@ import torch
 from torch import Tensor
 
 from assay.claims.decoding import test_decoding as claims
-from assay.harness.operations import decoding, likeliest
-from assay.harness.operations.decoding import PseudoInverse
+from assay.harness.inversion import decoding
+from assay.harness.inversion.decoding import PseudoInverse
+from assay.harness.inversion.own_rows import whitened
+from assay.harness.operations import likeliest
 from assay.harness.operations.equal_rows import duplicates
 from assay.harness.operations.factors import triangle
-from assay.harness.operations.own_rows import whitened
 from assay.harness.tests.support.allocated import Allocated
 from assay.harness.tests.support.randoms import normal
 

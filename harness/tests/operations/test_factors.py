@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from assay.harness.inversion.decoding import PseudoInverse
 from assay.harness.operations import factors, likeliest
-from assay.harness.operations.decoding import PseudoInverse
 from assay.harness.operations.factors import (
     CHOLESKY_UP_TO,
     DOUBT_UP_TO,

@@ -9,12 +9,12 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from assay.claims.walks import test_gradients as laws
 from assay.harness import faults
 from assay.harness.checking.comparing import Unsettled
+from assay.harness.inversion import gradients
+from assay.harness.inversion.gradients import PARTS
 from assay.harness.models.capabilities import Missing
-from assay.harness.models.rows import Rows
-from assay.harness.models.subject import Subject
-from assay.harness.models.tolerances import TOLERANCES
-from assay.harness.operations import gradients
-from assay.harness.operations.gradients import PARTS
+from assay.harness.models.reference.tolerances import TOLERANCES
+from assay.harness.models.subject.rows import Rows
+from assay.harness.models.subject.subject import Subject
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.toys import budget, changed, fresh, prompt, toy, verdict
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from assay.harness.models.subject import Subject
-from assay.harness.models.tolerances import distance
-from assay.harness.operations.inversion import METHODS, Target, invert, token_by_token
-from assay.harness.operations.inversion.token_by_token import exhaustive, ranked
-from assay.harness.operations.inversion.whole_prompts import exact
+from assay.harness.inversion import METHODS, Target, invert, token_by_token
+from assay.harness.inversion.token_by_token import exhaustive, ranked
+from assay.harness.inversion.whole_prompts import exact
+from assay.harness.models.reference.tolerances import distance
+from assay.harness.models.subject.subject import Subject
 from assay.harness.tests.support.descents import inversion_by
 from assay.harness.tests.support.toys import fresh, prompt, toy
 

@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from assay.harness.models.subject import Subject
-from assay.harness.models.tolerances import distance
-from assay.harness.operations.inversion import candidates
-from assay.harness.operations.inversion.candidates import Prefixes, accepted, branches
-from assay.harness.operations.inversion.target import Target
-from assay.harness.operations.inversion.token_by_token import exhaustive
-from assay.harness.operations.inversion.token_by_token import ranked as exact
+from assay.harness.inversion import candidates
+from assay.harness.inversion.candidates import Prefixes, accepted, branches
+from assay.harness.inversion.target import Target
+from assay.harness.inversion.token_by_token import exhaustive
+from assay.harness.inversion.token_by_token import ranked as exact
+from assay.harness.models.reference.tolerances import distance
+from assay.harness.models.subject.subject import Subject
 from assay.harness.tests.support.toys import changed, prompt, toy
 
 BRANCHING = ("gpt2", "opt", "gpt_neox", "llama", "mistral", "gemma2", "mixtral")

@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from assay.harness.models.subject import Subject
-from assay.harness.operations.inversion import descent, loop, start
-from assay.harness.operations.inversion.descent import descend
-from assay.harness.operations.inversion.rule import DISTANCES, SCHEDULES, Rule
-from assay.harness.operations.inversion.target import Target, embedded
+from assay.harness.inversion import descent, loop, start
+from assay.harness.inversion.descent import descend
+from assay.harness.inversion.rule import DISTANCES, SCHEDULES, Rule
+from assay.harness.inversion.target import Target, embedded
+from assay.harness.models.subject.subject import Subject
 from assay.harness.results.errors import BadInput
 from assay.harness.tests.support.toys import fresh, prompt, toy
 

@@ -8,12 +8,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from assay.harness.operations.inversion import descent, replay
-from assay.harness.operations.inversion.batch import DIVERGED, Batch
-from assay.harness.operations.inversion.descent import descend
-from assay.harness.operations.inversion.fused import fused_activations
-from assay.harness.operations.inversion.rule import Rule
-from assay.harness.operations.inversion.target import Target
+from assay.harness.inversion import descent, replay
+from assay.harness.inversion.batch import DIVERGED, Batch
+from assay.harness.inversion.descent import descend
+from assay.harness.inversion.fused import fused_activations
+from assay.harness.inversion.rule import Rule
+from assay.harness.inversion.target import Target
 from assay.harness.results.errors import BadInput
 from assay.harness.tests.support.descents import ROWS, RULE, same, some, task
 from assay.harness.tests.support.toys import toy

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from assay.harness.operations.inversion import Target, from_less
-from assay.harness.operations.inversion.from_less import from_last, from_shuffled
+from assay.harness.inversion import Target, from_less
+from assay.harness.inversion.from_less import from_last, from_shuffled
 from assay.harness.results.errors import BadInput
 from assay.harness.tests.support.toys import prompt, toy
 

@@ -7,10 +7,10 @@ import torch
 from torch import nn
 from transformers import activations
 
-from assay.harness.operations.inversion import fused
-from assay.harness.operations.inversion.batch import Batch
-from assay.harness.operations.inversion.rule import Rule
-from assay.harness.operations.inversion.target import Target
+from assay.harness.inversion import fused
+from assay.harness.inversion.batch import Batch
+from assay.harness.inversion.rule import Rule
+from assay.harness.inversion.target import Target
 from assay.harness.tests.support.toys import fresh, prompt, toy
 
 CPU = torch.device("cpu")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from assay.harness.operations.inversion import jacobian as module
-from assay.harness.operations.inversion.jacobian import condition, jacobian
-from assay.harness.operations.inversion.target import Target, embedded
+from assay.harness.inversion import jacobian as module
+from assay.harness.inversion.jacobian import condition, jacobian
+from assay.harness.inversion.target import Target, embedded
 from assay.harness.tests.support.toys import toy
 
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from assay.harness.operations.inversion import Target, kept_maps, set_up
-from assay.harness.operations.inversion.linear_map import LinearMap
-from assay.harness.operations.inversion.set_up import linear_map
+from assay.harness.inversion import Target, kept_maps, set_up
+from assay.harness.inversion.linear_map import LinearMap
+from assay.harness.inversion.set_up import linear_map
 from assay.harness.tests.support.toys import fresh, prompt, toy
 
 

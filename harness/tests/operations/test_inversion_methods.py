@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from assay.harness.models.subject import Subject
-from assay.harness.models.tolerances import distance
-from assay.harness.operations import inversion
-from assay.harness.operations.inversion import METHODS, Rule, Target, invert, token_by_token
-from assay.harness.operations.inversion.target import embedded
+from assay.harness import inversion
+from assay.harness.inversion import METHODS, Rule, Target, invert, token_by_token
+from assay.harness.inversion.target import embedded
+from assay.harness.models.reference.tolerances import distance
+from assay.harness.models.subject.subject import Subject
 from assay.harness.results.errors import BadInput
 from assay.harness.tests.support.descents import inversion_by
 from assay.harness.tests.support.toys import fresh, prompt, toy

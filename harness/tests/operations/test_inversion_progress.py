@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from assay.fixtures import subjects
-from assay.harness.operations import inversion
-from assay.harness.operations.inversion import Target, descent, token_by_token
-from assay.harness.operations.inversion.rule import Rule
+from assay.harness import inversion
+from assay.harness.inversion import Target, descent, token_by_token
+from assay.harness.inversion.rule import Rule
 from assay.harness.tests.support.inverted import load
 
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 import pytest
 import torch
 
-from assay.harness.models.subject import Subject
-from assay.harness.operations.inversion import set_up, token_by_token, whole_prompts
-from assay.harness.operations.inversion.linear_map import LinearMap, Slope, factor, ridge, spread
-from assay.harness.operations.inversion.set_up import TYPICAL, linear_map
-from assay.harness.operations.inversion.target import Target
-from assay.harness.operations.inversion.token_by_token import ranked
-from assay.harness.operations.inversion.whole_prompts import exact
+from assay.harness.inversion import set_up, token_by_token, whole_prompts
+from assay.harness.inversion.linear_map import LinearMap, Slope, factor, ridge, spread
+from assay.harness.inversion.set_up import TYPICAL, linear_map
+from assay.harness.inversion.target import Target
+from assay.harness.inversion.token_by_token import ranked
+from assay.harness.inversion.whole_prompts import exact
+from assay.harness.models.subject.subject import Subject
 from assay.harness.tests.support.toys import fresh, prompt, toy
 
 SEARCHES = pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_where_many_tokens_are_near_no_distances_are_computed(monkeypatch):
     far, none = torch.full(ids.shape, 100.0).double(), torch.zeros(ids.shape).double()
     assert bool(known.near(ids, far).all())
     assert not bool(known.near(ids, none).any())
-    monkeypatch.setattr("assay.harness.operations.inversion.linear_map.FEW", 0)
+    monkeypatch.setattr("assay.harness.inversion.linear_map.FEW", 0)
     monkeypatch.setattr(LinearMap, "part", lambda *which: torch.zeros(0, 4))
     assert bool(known.near(ids, far).all())
 

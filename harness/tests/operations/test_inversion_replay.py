@@ -7,14 +7,14 @@ from contextlib import nullcontext
 import pytest
 import torch
 
-from assay.harness.models.clock import Braked, ForwardClock
-from assay.harness.models.rounding import Rounding
-from assay.harness.operations.inversion import replay
-from assay.harness.operations.inversion.batch import Batch
-from assay.harness.operations.inversion.descent import descend
-from assay.harness.operations.inversion.rule import Rule
-from assay.harness.operations.inversion.target import Target
-from assay.harness.operations.nets import flattened
+from assay.harness.inversion import replay
+from assay.harness.inversion.batch import Batch
+from assay.harness.inversion.descent import descend
+from assay.harness.inversion.nets import flattened
+from assay.harness.inversion.rule import Rule
+from assay.harness.inversion.target import Target
+from assay.harness.models.reference.rounding import Rounding
+from assay.harness.models.subject.clock import Braked, ForwardClock
 from assay.harness.tests.support.toys import fresh, prompt, toy
 
 X = torch.linspace(-1, 1, 12).reshape(3, 4)

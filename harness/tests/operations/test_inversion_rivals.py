@@ -7,13 +7,13 @@ import itertools
 import pytest
 import torch
 
-from assay.harness.models.subject import Subject
-from assay.harness.operations.inversion import Target, invert, whole_prompts
-from assay.harness.operations.inversion.candidates import Prefixes
-from assay.harness.operations.inversion.linear_map import FEW, LinearMap
-from assay.harness.operations.inversion.set_up import linear_map
-from assay.harness.operations.inversion.token_by_token import exhaustive, ranked
-from assay.harness.operations.inversion.whole_prompts import exact
+from assay.harness.inversion import Target, invert, whole_prompts
+from assay.harness.inversion.candidates import Prefixes
+from assay.harness.inversion.linear_map import FEW, LinearMap
+from assay.harness.inversion.set_up import linear_map
+from assay.harness.inversion.token_by_token import exhaustive, ranked
+from assay.harness.inversion.whole_prompts import exact
+from assay.harness.models.subject.subject import Subject
 from assay.harness.tests.support.toys import adopted, fresh, prompt, toy
 
 

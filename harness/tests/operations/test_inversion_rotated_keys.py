@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from assay.harness.models import caches
-from assay.harness.models.tolerances import distance
-from assay.harness.operations.inversion import Target
-from assay.harness.operations.inversion import rotated_keys as keys
-from assay.harness.operations.inversion.token_by_token import ranked
-from assay.harness.operations.inversion.whole_prompts import exact
+from assay.harness.inversion import Target
+from assay.harness.inversion import rotated_keys as keys
+from assay.harness.inversion.token_by_token import ranked
+from assay.harness.inversion.whole_prompts import exact
+from assay.harness.models.capabilities import caches
+from assay.harness.models.reference.tolerances import distance
 from assay.harness.tests.support.toys import fresh, prompt, toy
 
 ROTARY = ["llama", "gpt_neox", "gptj", "qwen2", "cohere", "glm"]

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from assay.harness.operations.inversion import descent
-from assay.harness.operations.inversion.batch import Batch, Descent
-from assay.harness.operations.inversion.descent import descend
-from assay.harness.operations.inversion.rule import Rule
+from assay.harness.inversion import descent
+from assay.harness.inversion.batch import Batch, Descent
+from assay.harness.inversion.descent import descend
+from assay.harness.inversion.rule import Rule
 from assay.harness.tests.support.descents import ROWS, RULE, same, some, task
 
 

@@ -7,10 +7,10 @@ import functools
 import pytest
 import torch
 
-from assay.harness.operations.inversion import running, start
-from assay.harness.operations.inversion.descent import descend
-from assay.harness.operations.inversion.rule import Rule
-from assay.harness.operations.inversion.target import Target
+from assay.harness.inversion import running, start
+from assay.harness.inversion.descent import descend
+from assay.harness.inversion.rule import Rule
+from assay.harness.inversion.target import Target
 from assay.harness.results.errors import BadInput
 from assay.harness.tests.support.toys import toy
 

@@ -8,14 +8,14 @@ from contextlib import contextmanager
 import pytest
 import torch
 
-from assay.harness.models.subject import Subject
-from assay.harness.models.tolerances import distance
-from assay.harness.operations.inversion import token_by_token
-from assay.harness.operations.inversion.candidates import Prefixes, accepted
-from assay.harness.operations.inversion.set_up import linear_map
-from assay.harness.operations.inversion.target import Target
-from assay.harness.operations.inversion.token_by_token import exhaustive, ranked
-from assay.harness.operations.inversion.whole_prompts import TRIES, exact
+from assay.harness.inversion import token_by_token
+from assay.harness.inversion.candidates import Prefixes, accepted
+from assay.harness.inversion.set_up import linear_map
+from assay.harness.inversion.target import Target
+from assay.harness.inversion.token_by_token import exhaustive, ranked
+from assay.harness.inversion.whole_prompts import TRIES, exact
+from assay.harness.models.reference.tolerances import distance
+from assay.harness.models.subject.subject import Subject
 from assay.harness.tests.support.toys import prompt, toy
 
 SEARCHES = pytest.mark.parametrize("method", [exact, ranked, exhaustive])

@@ -7,12 +7,12 @@ from itertools import count
 import pytest
 import torch
 
-from assay.harness.models.clock import Braked, ForwardClock, stepping
-from assay.harness.models.subject import Subject
-from assay.harness.operations.inversion import start
-from assay.harness.operations.inversion.descent import descend
-from assay.harness.operations.inversion.rule import Rule
-from assay.harness.operations.inversion.target import Target
+from assay.harness.inversion import start
+from assay.harness.inversion.descent import descend
+from assay.harness.inversion.rule import Rule
+from assay.harness.inversion.target import Target
+from assay.harness.models.subject.clock import Braked, ForwardClock, stepping
+from assay.harness.models.subject.subject import Subject
 from assay.harness.tests.support.toys import fresh, toy
 
 STEPS, ROWS, TOKENS = 4, 2, 5
@@ -21,7 +21,7 @@ STEPS, ROWS, TOKENS = 4, 2, 5
 @pytest.fixture(autouse=True)
 def ticks(monkeypatch: pytest.MonkeyPatch) -> None:
     """A clock that is a second later whenever it is read."""
-    monkeypatch.setattr("assay.harness.models.clock.perf_counter", count().__next__)
+    monkeypatch.setattr("assay.harness.models.subject.clock.perf_counter", count().__next__)
 
 
 def watched(subject: Subject, inverted: Subject, depth: int, runner: str) -> ForwardClock:

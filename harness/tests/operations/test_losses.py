@@ -9,7 +9,7 @@ import torch
 
 from assay.harness.models import capabilities
 from assay.harness.models.capabilities import Missing
-from assay.harness.models.rows import Rows
+from assay.harness.models.subject.rows import Rows
 from assay.harness.operations import losses
 from assay.harness.tests.support.toys import fresh, prompt, toy
 

@@ -12,12 +12,12 @@ from torch import nn
 from assay.claims.inversion import test_inversion_nets as claims
 from assay.fixtures import ways
 from assay.harness.checking.draws import Draws
-from assay.harness.models import memory
+from assay.harness.inversion import nets
+from assay.harness.inversion.descent import check_target, descend
+from assay.harness.inversion.rule import Rule
+from assay.harness.inversion.target import embedded
 from assay.harness.models.capabilities import Missing
-from assay.harness.operations import nets
-from assay.harness.operations.inversion.descent import check_target, descend
-from assay.harness.operations.inversion.rule import Rule
-from assay.harness.operations.inversion.target import embedded
+from assay.harness.models.machine import memory
 from assay.harness.results.errors import BadInput
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.allocated import Allocated

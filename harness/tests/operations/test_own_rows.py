@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from assay.harness.operations import own_rows
-from assay.harness.operations.decoding import PseudoInverse
-from assay.harness.operations.own_rows import (
+from assay.harness.inversion import own_rows
+from assay.harness.inversion.decoding import PseudoInverse
+from assay.harness.inversion.own_rows import (
     bounded_others,
     largest_others,
     recovered_after,

@@ -10,8 +10,8 @@ from torch import nn
 
 from assay.fixtures import families
 from assay.harness.checking.profiles import PROFILES
-from assay.harness.models.subject import Subject
-from assay.harness.models.wrapping import wrap
+from assay.harness.models.loading.wrapping import wrap
+from assay.harness.models.subject.subject import Subject
 from assay.harness.operations import parity
 from assay.harness.operations.parity import tensors
 from assay.harness.results.verdicts import Verdict

@@ -9,9 +9,9 @@ import torch
 
 from assay.claims.running import test_quantised_weights as claims
 from assay.fixtures import subjects
-from assay.harness.models.runs import Options
-from assay.harness.models.subject import Subject
-from assay.harness.models.tolerances import farthest
+from assay.harness.models.loading.runs import Options
+from assay.harness.models.reference.tolerances import farthest
+from assay.harness.models.subject.subject import Subject
 from assay.harness.operations import quantisation
 from assay.harness.results.errors import Missing
 from assay.harness.results.verdicts import Verdict

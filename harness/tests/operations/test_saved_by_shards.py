@@ -9,10 +9,11 @@ import pytest
 import torch
 
 from assay.fixtures import families, subjects
-from assay.harness.models import memo, memory
-from assay.harness.models.memo import release_copies
-from assay.harness.models.runs import Options
-from assay.harness.models.subject import Subject
+from assay.harness.models.loading.runs import Options
+from assay.harness.models.machine import memory
+from assay.harness.models.subject import memo
+from assay.harness.models.subject.memo import release_copies
+from assay.harness.models.subject.subject import Subject
 from assay.harness.operations import copies, variants
 from assay.harness.results.errors import BadInput
 

@@ -9,9 +9,9 @@ import torch
 from transformers import GPT2LMHeadModel
 from transformers.models.gpt2.modeling_gpt2 import GPT2MLP
 
-from assay.harness.models import compat
 from assay.harness.models.capabilities import Missing
-from assay.harness.models.rows import Rows
+from assay.harness.models.subject import compat
+from assay.harness.models.subject.rows import Rows
 from assay.harness.operations import variants
 from assay.harness.tests.support.toys import fresh, prompt, toy
 

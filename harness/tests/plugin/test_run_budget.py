@@ -10,7 +10,7 @@ import pytest
 
 from assay.harness.checking.claim import Claim, Session
 from assay.harness.checking.profiles import PROFILES
-from assay.harness.models.clock import TOO_SLOW
+from assay.harness.models.subject.clock import TOO_SLOW
 from assay.harness.plugin import budget, hooks
 from assay.harness.plugin.settling import BUDGETED, Assay
 from assay.harness.results.errors import BadInput

@@ -7,7 +7,7 @@ from assay.harness.tests.support.sessions import law
 
 DEAF = """
 from assay.fixtures import subjects
-from assay.harness.models.runs import Options
+from assay.harness.models.loading.runs import Options
 
 def drop(module, arguments, named):
     named.pop("position_ids", None)

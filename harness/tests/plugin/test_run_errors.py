@@ -9,7 +9,7 @@ import torch
 from transformers import GPT2LMHeadModel
 
 from assay.fixtures import subjects
-from assay.harness.models.runs import Options
+from assay.harness.models.loading.runs import Options
 from assay.harness.results.errors import BadInput
 from assay.harness.results.evidence import Evidence
 from assay.harness.tests.support import folders

@@ -10,7 +10,7 @@ import torch
 from jsonschema import Draft202012Validator
 
 from assay.fixtures import subjects
-from assay.harness.models.runs import Options
+from assay.harness.models.loading.runs import Options
 from assay.harness.plugin.request import RunRequest
 from assay.harness.results.evidence import Evidence
 from assay.harness.results.schema import SCHEMA

@@ -68,7 +68,7 @@ import sys
 from pathlib import Path
 
 from assay.harness.cli.main import load, rooms
-from assay.harness.models.runs import Options
+from assay.harness.models.loading.runs import Options
 from assay.harness.results import defects
 from assay.run import PROFILES, Session, choose, settle
 

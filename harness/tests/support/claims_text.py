@@ -13,7 +13,7 @@ LAWS = law(1), law(2, "draw(st.floats(2, 3), 'a number')"), WAITING, law(4)
 AHEAD = """
 from assay.claims.cache.test_causality import test_a_prefix_ignores_what_follows_it
 from assay.fixtures import subjects
-from assay.harness.models.runs import Options
+from assay.harness.models.loading.runs import Options
 
 def one_ahead(module, arguments, embedded):
     moved = embedded.clone()

@@ -6,8 +6,8 @@ import torch
 
 from assay.fixtures import inversions
 from assay.harness.checking.profiles import Profile
-from assay.harness.operations.inversion.batch import Descent
-from assay.harness.operations.inversion.target import embedded
+from assay.harness.inversion.batch import Descent
+from assay.harness.inversion.target import embedded
 from assay.harness.tests.support.toys import fresh, verdict
 
 

@@ -11,9 +11,9 @@ from torch import nn
 
 from assay.fixtures.texts import RANDOM
 from assay.harness.checking.profiles import Profile
-from assay.harness.models import masks, positions
 from assay.harness.models.capabilities import probe
-from assay.harness.models.provenance import UNKNOWN
+from assay.harness.models.subject import masks, positions
+from assay.harness.models.subject.provenance import UNKNOWN
 from assay.harness.tests.support.toys import fresh, verdict
 
 

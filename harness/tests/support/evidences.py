@@ -19,7 +19,7 @@ from assay.harness.results.verdicts import Kind, Result, Verdict
 
 
 def run_of(version: str, *subjects: str, **more: Any) -> RunRecord:
-    """A run's record, as `harness.models.runs.describe_run` makes it, without loading torch."""
+    """A run's record, as `models.loading.runs.describe_run` makes it, without loading torch."""
     facts = {
         "model_type": "llama", "parameters": 30752, "vocabulary": 101, "context": 64,
         "hidden": 32, "layers": 2, "digest": "ab" * 32, "capabilities": ["causal"], "missing": {},

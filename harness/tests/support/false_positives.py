@@ -21,7 +21,7 @@ import numpy as np
 from assay.harness.checking.statistics import share
 from assay.harness.cli.kills import known_family
 from assay.harness.cli.main import rooms
-from assay.harness.models import runs
+from assay.harness.models.loading import runs
 from assay.harness.report.texts import number
 from assay.harness.results import expectation_files, expectations
 from assay.harness.results.expectations import Expectations

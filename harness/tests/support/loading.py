@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from assay.harness.models.loading import load
+from assay.harness.models.loading.loading import load
 from assay.harness.results.errors import BadInput
 from assay.harness.tests.support.folders import listing, logits
 

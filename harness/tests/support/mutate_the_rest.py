@@ -30,17 +30,17 @@ SECONDS = 60
 """A mutant that takes longer hangs: it is noticed."""
 
 TESTS = {
-    "harness/models/tolerances.py": ("check", "tolerances"),
+    "harness/models/reference/tolerances.py": ("check", "tolerances"),
     "harness/results/verdicts.py": ("verdicts",),
     "harness/checking/statistics.py": ("statistics",),
     "harness/checking/check.py": ("check", "laws"),
-    "harness/models/rows.py": ("rows",),
+    "harness/models/subject/rows.py": ("rows",),
     "harness/checking/measures.py": ("measures",),
-    "harness/operations/decoding.py": ("factors", "decoding"),
+    "harness/inversion/decoding.py": ("factors", "decoding"),
     "harness/operations/factors.py": ("factors", "decoding"),
     "harness/operations/likeliest.py": ("likeliest", "likeliest_ties"),
-    "harness/models/caches.py": ("caches",),
-    "harness/models/positions.py": ("positions", "padding"),
+    "harness/models/capabilities/caches.py": ("caches",),
+    "harness/models/subject/positions.py": ("positions", "padding"),
     "fixtures/permutations.py": ("permutations",),
 }
 """Modules, and which ``test_*.py`` are about them."""

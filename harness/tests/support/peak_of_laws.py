@@ -11,7 +11,7 @@ import torch
 
 from assay.benchmarks.peak import resident
 from assay.fixtures import subjects
-from assay.harness.models.runs import Options
+from assay.harness.models.loading.runs import Options
 from assay.harness.operations import copies, variants
 
 TOKENS = 4

@@ -20,7 +20,7 @@ import torch
 import transformers
 
 from assay.harness.cli.main import main
-from assay.harness.models import loading
+from assay.harness.models.loading import loading
 from assay.harness.results.errors import BadInput
 from assay.harness.tests.support import sessions
 

@@ -1,0 +1,263 @@
+"""Estimates the linear map of a model and target from few passes, once."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from assay.harness.inversion import kept_maps
+from assay.harness.inversion.candidates import Prefixes
+from assay.harness.inversion.linear_map import LinearMap, Slope, factor, ridge, spread
+from assay.harness.inversion.target import Target, embedded, head_of
+from assay.harness.models import capabilities
+from assay.harness.models.subject.memo import memo
+from assay.harness.models.subject.subject import Subject
+from assay.harness.operations import corpus
+from assay.harness.operations.likeliest import Scorer
+
+SAMPLE = 1.5
+"""Tokens in the sample after one prompt, for each dimension of the embedding."""
+
+TYPICAL = 8
+"""Tokens in that prompt."""
+
+LENGTH = 32
+"""The least number of places whose means are estimated."""
+
+FEWEST, MOST = 4, 32
+"""Tokens of prompts, for each dimension: their number is doubled until the map is `GOOD`."""
+
+WORK = 2**39
+"""Tokens of prompts times parameters, beyond which they are not doubled."""
+
+GOOD = 0.98
+"""The share of held-out tokens that rank first at which there are enough."""
+
+HELD_OUT = 4
+"""One in so many prompts is held out."""
+
+RIVALS = 4096
+"""Tokens among which those are ranked."""
+
+TOKENS_AT_ONCE = 2048
+"""Tokens in one pass."""
+
+
+def linear_map(
+    subject: Subject, target: Target, n: int = LENGTH, keep: Path | None = None
+) -> LinearMap:
+    """The map for ``target`` and prompts of ``n`` tokens, made once and kept with the subject.
+
+    Also in the folder ``keep``, where that is given.
+    """
+    maps = _maps(subject)
+    path = None if keep is None else kept_maps.path_of(keep, subject, target)
+    known = maps.get(target) or (
+        None if path is None else kept_maps.read(path, subject, basis_of(subject, target))
+    )
+    made = known or estimate(subject, target)
+    if len(made) < min(n, subject.context or n):
+        made = longer(subject, target, made, n)
+    if path is not None and (made is not known or not path.exists()):
+        kept_maps.write(path, made)
+    maps[target] = made
+    return made
+
+
+@memo
+def _maps(subject: Subject) -> dict[Target, LinearMap]:
+    return {}
+
+
+def estimate(subject: Subject, target: Target) -> LinearMap:
+    """The map from a sample of tokens after two prompts, and from prompts of text and at random.
+
+    Those have `LENGTH` tokens: the same number of tokens in longer ones would be so few prompts
+    that the means of places, and with them the slope, would be those of single prompts.
+
+    The first guess is by the slope over all prompts or by that after one, whichever ranks more
+    held-out tokens first: what prompts add to the states of a deep untrained model would take too
+    many of them to average out.
+    """
+    table = embedded(subject)
+    vocabulary, width = table.shape
+    draw = torch.Generator().manual_seed(0)
+    sample = torch.randperm(vocabulary, generator=draw)[: int(SAMPLE * width)].to(table.device)
+    prompt = torch.randint(vocabulary, (TYPICAL,), generator=draw).to(table.device)
+    prompt = subject.content(prompt)[: (subject.context or TYPICAL + 1) - 1]
+    centre = table[table.isfinite().all(1)].double().mean(0)
+    alone, after = (
+        _after(subject, target, prefix, sample, centre) for prefix in (prompt[:0], prompt)
+    )
+    prompts = _Prompts(subject, target, centre, LENGTH)
+    fit = prompts.best(after.linear)
+    fit.means[0] = alone.means
+    first, again, guess = (
+        Slope.of(table, centre, each.linear, each.factor) for each in (alone, after, fit)
+    )
+    axes = (spread(table, centre, alone.linear), spread(table, centre, after.linear))
+    means, states = fit.means.to(guess.linear), 2 * len(sample) + prompts.ids.numel()
+    basis = basis_of(subject, target)
+    return LinearMap(table, centre, means, first, guess, again, axes, states, basis)
+
+
+def longer(subject: Subject, target: Target, known: LinearMap, n: int) -> LinearMap:
+    """``known`` with the means of further places: those of ``n`` tokens at least."""
+    prompts = _Prompts(subject, target, known.centre, n)
+    prompts.add(FEWEST * len(known.centre))
+    means = prompts.fit(known.guess.linear.double(), everyone=True).means.to(known.means)
+    means[: len(known)] = known.means
+    return known.with_means(means, prompts.ids.numel())
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """A regression of states on embeddings.
+
+    The state expected at the mean embedding, [f] or at n places [n, f]; the slope [d, f]; and the
+    Cholesky factor of the covariance of the rest [f, f].
+    """
+
+    means: Tensor
+    linear: Tensor
+    factor: Tensor
+
+
+def _after(
+    subject: Subject, target: Target, prefix: Tensor, sample: Tensor, centre: Tensor
+) -> _Fit:
+    """The regression of the states of tokens ``sample`` [s], each after the prompt ``prefix``."""
+    prefixes = Prefixes(subject, target, 1)
+    prefixes.extend(prefix[None])
+    basis = basis_of(subject, target)
+    made = (_reduced(part, basis) for _, part in prefixes.states(sample[None]))
+    states = torch.cat([*made], dim=1)[0]
+    x, y = embedded(subject)[sample].double(), states.double()
+    fine = x.isfinite().all(1) & y.isfinite().all(1)  # in 16 bits some states may have overflowed
+    x, y = x[fine], y[fine]
+    middle, mean = x.mean(0), y.mean(0)
+    linear = ridge(x - middle, y - mean)
+    expected = (x - middle) @ linear
+    lower = factor(y - mean - expected, expected.square().mean())
+    return _Fit(mean + (centre - middle) @ linear, linear, lower)
+
+
+class _Prompts:
+    """Prompts ``ids`` [k, n] and their states, of text and at random; some are held out.
+
+    Half of them are windows of a fixed text where there is a tokenizer.
+    """
+
+    def __init__(self, subject: Subject, target: Target, centre: Tensor, n: int) -> None:
+        self.subject, self.target, self.centre = subject, target, centre
+        self.table = embedded(subject)
+        length = max(LENGTH, 1 << (n - 1).bit_length())
+        self.length = length if subject.context is None else min(length, subject.context)
+        self.draw = torch.Generator().manual_seed(1)
+        self.text = text_of(subject)
+        device = self.table.device
+        self.ids = torch.empty(0, self.length, dtype=torch.long, device=device)
+        self.basis = basis_of(subject, target)
+        width = target.features(subject) if self.basis is None else self.basis.shape[1]
+        self.states = torch.empty(0, self.length, width, device=device)
+
+    def add(self, tokens: int) -> None:
+        """Add prompts of so many tokens in all."""
+        count = max(HELD_OUT, math.ceil(tokens / self.length))
+        ids = drawn(self.subject, self.text, count, self.length, self.draw)
+        at_once = max(1, TOKENS_AT_ONCE // self.length)
+        states = [
+            _reduced(self.target.output(self.subject, some), self.basis)
+            for some in ids.split(at_once)
+        ]
+        self.ids = torch.cat([self.ids, ids])
+        self.states = torch.cat([self.states, *(each.to(self.states) for each in states)])
+
+    def best(self, linear: Tensor) -> _Fit:
+        """The fit with the slope ``linear`` [d, f], or with that over all prompts."""
+        width = len(self.centre)
+        parameters = sum(each.numel() for each in self.subject.model.parameters())
+        most = min(MOST * width, WORK // parameters)
+        self.add(FEWEST * width)
+        while True:
+            given, own = self.fit(linear), self.fit(None)
+            shares = [self._share_first(each) for each in (given, own)]
+            if max(shares) >= GOOD or 2 * self.ids.numel() > most:
+                break
+            self.add(self.ids.numel())
+        return self.fit(linear if shares[0] >= shares[1] else None, everyone=True)
+
+    def fit(self, linear: Tensor | None, everyone: bool = False) -> _Fit:
+        """The fit with a given slope, or with its own; to ``everyone`` or without the held out."""
+        chosen = torch.arange(len(self.ids), device=self.ids.device) % HELD_OUT > 0
+        ids, states = (each if everyone else each[chosen] for each in (self.ids, self.states))
+        x, y = self.table[ids].double() - self.centre, states.double()
+        fine = x.isfinite().all(-1) & y.isfinite().all(-1)
+        x = x.masked_fill(~fine[..., None], 0)
+        share = fine.double().mean(0).clamp_min(1 / len(ids))[:, None]
+
+        def less_means(values: Tensor) -> tuple[Tensor, Tensor]:
+            values = values.masked_fill(~fine[..., None], 0)
+            means = values.mean(0) / share
+            return means, (values - means)[:, 1:][fine[:, 1:]]
+
+        if linear is None:
+            linear = ridge(less_means(x)[1], less_means(y)[1])
+        means, rest = less_means(y - x @ linear)
+        return _Fit(means, linear, factor(rest, (x @ linear).square().mean()))
+
+    def _share_first(self, fit: _Fit) -> float:
+        """The share of tokens in the held-out prompts that rank first among some."""
+        out = slice(None, None, HELD_OUT)
+        ids, states = self.ids[out, 1:], self.states[out, 1:].double()
+        draw = torch.Generator().manual_seed(2)
+        some = torch.randint(len(self.table), (RIVALS,), generator=draw).to(ids.device)
+        rivals = torch.cat([ids.flatten(), some]).unique()
+        rows = self.table[rivals]
+        slope = Slope.of(rows, self.centre, fit.linear, fit.factor)
+        parts = (states - fit.means[1:]).flatten(0, 1).to(slope.linear)
+        found = rivals[slope.scores(Scorer(rows), parts).argmin(1)]
+        return float((found == ids.flatten()).double().mean())
+
+
+def basis_of(subject: Subject, target: Target) -> Tensor | None:
+    """What logits are multiplied with before a map: the head that made them, [V, hidden].
+
+    Nothing is lost but what capping does to them, and distances become no longer.  None for other
+    targets, which have few features.
+    """
+    if target.through not in ("head", "logits"):
+        return None
+    weight = head_of(subject).weight.detach().float()
+    return weight / torch.linalg.vector_norm(weight)
+
+
+def _reduced(states: Tensor, basis: Tensor | None) -> Tensor:
+    """``states`` [..., F] times ``basis`` [F, f], where there is one."""
+    return states if basis is None else states.to(basis) @ basis
+
+
+def drawn(
+    subject: Subject, text: Tensor, count: int, length: int, draw: torch.Generator
+) -> Tensor:
+    """``count`` prompts of ``length`` tokens: [count, length].
+
+    Half of them are windows of ``text``, where it is long enough, the others random.
+    """
+    ids = torch.randint(len(embedded(subject)), (count, length), generator=draw)
+    if len(text) > length:
+        begins = torch.randint(len(text) - length, (count // 2,), generator=draw)
+        # The first of every two, so that half of those held out are text.
+        ids[: 2 * len(begins) : 2] = text[begins[:, None] + torch.arange(length)]
+    return subject.content(ids.to(subject.device))
+
+
+def text_of(subject: Subject) -> Tensor:
+    """The ids of a fixed text; none without a tokenizer."""
+    if "tokenizer" not in capabilities.probe(subject):
+        return torch.empty(0, dtype=torch.long)
+    return torch.tensor([token for line in corpus.ids(subject) for token in line])

@@ -1,0 +1,203 @@
+"""The output that an inversion starts from: its block, and its head."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from assay.harness.models import capabilities
+from assay.harness.models.capabilities import Missing, caches
+from assay.harness.models.subject import masks, positions
+from assay.harness.models.subject.memo import memo
+from assay.harness.models.subject.subject import Subject
+from assay.harness.operations.choices import check_choice
+from assay.harness.results.errors import BadInput
+
+THROUGH = ("block", "head", "norm", "logits", "keys", "values")
+CACHED = ("keys", "values")
+
+
+class Output(Protocol):
+    """An output whose input can be searched: a `Target`, or a fully connected network."""
+
+    @property
+    def depth(self) -> int:
+        """The number of blocks or layers that run."""
+
+    def check(self, subject: Subject) -> None:
+        """Raise `BadInput` where it does not fit ``subject``."""
+
+    def output(self, subject: Subject, ids: Tensor | None = None, **inputs: Any) -> Tensor:
+        """The output for ``ids`` [rows, n] or ``embeddings`` [rows, n, d]: [rows, n, features]."""
+
+    def features(self, subject: Subject) -> int:
+        """The width of the output."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """The output of the first ``depth`` blocks, O_k, ``through`` one of six.
+
+    ``block``    the block's output, before any final norm [n, hidden];
+    ``head``     the same through the output embedding, without the final norm, as in document
+                 003's abbreviated models [n, vocabulary];
+    ``norm``     the output embedding's input after all blocks and the final norm;
+    ``logits``   the model's own logits;
+    ``keys``, ``values``   those that block ``depth`` caches, of all heads [n, heads x width]
+                 (arXiv 2508.09442).
+
+    With ``slip`` every position gets the first one's row, as `range(len(tokens))` of a [1, n]
+    tensor does in document 003's code.
+    """
+
+    depth: int
+    through: str = "block"
+    slip: bool = False
+
+    def check(self, subject: Subject) -> None:
+        """Raise `BadInput` where ``subject`` has no such output."""
+        check_choice("target", self.through, THROUGH)
+        if not 0 <= self.depth <= subject.layers:
+            raise BadInput(f"depth {self.depth}: {subject.name} has {subject.layers} blocks")
+        stack = capabilities.probe(subject).why_missing("blocks")
+        if stack is not None and self.through in ("block", "head"):
+            raise BadInput(f"target {self.through}: {subject.name} has no output of it ({stack})")
+        if self.through in ("norm", "logits") and self.depth < subject.layers:
+            raise BadInput(
+                f"target {self.through}: comes after all {subject.layers} blocks of "
+                f"{subject.name}, not after {self.depth}"
+            )
+        if self.through in CACHED:
+            self._check_cached(subject)
+        head = output_embedding(subject)
+        if self.through not in ("block", *CACHED) and head is None:
+            raise BadInput(f"target {self.through}: {subject.name} has no output embedding")
+        if (
+            self.through == "head"
+            and head is not None
+            and head.weight.shape[1] != subject.config.hidden_size
+        ):
+            raise BadInput(f"target head: {subject.name} projects its states before its head")
+        if self.slip:
+            slipped(subject, 1)
+
+    def __str__(self) -> str:
+        words = {"block": "", "norm": ", normed"} | {
+            through: f", {through}" for through in ("head", "logits", *CACHED)
+        }
+        return f"block {self.depth}{words[self.through]}{', row 0 everywhere' * self.slip}"
+
+    def output(self, subject: Subject, ids: Tensor | None = None, **inputs: Any) -> Tensor:
+        """The output for ``ids`` [batch, n] or ``embeddings`` [batch, n, d]: [batch, n, features].
+
+        Only the necessary blocks run.
+        """
+        if self.slip:
+            prompt = ids if ids is not None else inputs["embeddings"]
+            inputs |= slipped(subject, prompt.shape[1])
+        if self.through == "logits":
+            return subject.rows(ids, states=False, **inputs)["logits"]
+        if self.through == "norm":
+            return subject.head_input(ids, **inputs)
+        if self.through in CACHED:
+            return self.kept(subject, ids, **inputs).flatten(2)
+        states = subject.block_output(self.depth, ids, **inputs)
+        if self.through == "block":
+            return states
+        with torch.set_grad_enabled(states.requires_grad):
+            logits: Tensor = head_of(subject)(states)
+        return logits
+
+    def _check_cached(self, subject: Subject) -> None:
+        lacks = capabilities.probe(subject).why_missing
+        for name in ("kv-cache", "blocks"):
+            if (why := lacks(name)) is not None:
+                raise BadInput(f"target {self.through}: {subject.name} has none to read ({why})")
+        if subject.is_encoder_decoder or subject.window is not None:
+            raise BadInput(f"target {self.through}: only of whole attention, of one stack")
+        if not self.depth:
+            raise BadInput(f"target {self.through}: depth 0 has none; the first block has")
+        try:
+            self.kept(subject, subject.content(torch.arange(2, device=subject.device)[None]))
+        except (Missing, LookupError, AttributeError) as error:
+            raise BadInput(f"target {self.through}: {subject.name} has none ({error})") from error
+
+    def kept(
+        self, subject: Subject, ids: Tensor | None, cache: Any = None, **inputs: Any
+    ) -> Tensor:
+        """Keys or values of the tokens in this pass: [batch, n, heads, width]."""
+        prompt = ids if ids is not None else inputs["embeddings"]
+        batch, n = prompt.shape[:2]
+        cache = caches.make(subject, "dynamic", batch, n) if cache is None else cache
+        subject.block_output(self.depth, ids, cache=cache, **inputs)
+        kept: Tensor = getattr(cache.layers[self.depth - 1], self.through)[:, :, -n:]
+        return kept.transpose(1, 2)
+
+    def features(self, subject: Subject) -> int:
+        """The width of the output."""
+        if self.through in CACHED:
+            two = subject.content(torch.arange(2, device=subject.device)[None])
+            return self.kept(subject, two).flatten(2).shape[-1]
+        if self.through == "block":
+            return int(subject.config.hidden_size)
+        return head_of(subject).weight.shape[1 if self.through == "norm" else 0]
+
+
+def output_embedding(subject: Subject) -> nn.Linear | None:
+    """The module with a ``weight`` [V, hidden] that makes logits of states; None without one."""
+    model: Any = subject.model
+    module: nn.Linear | None = model.get_output_embeddings()
+    return module
+
+
+def head_of(subject: Subject) -> nn.Linear:
+    """`output_embedding`; raises `BadInput` where the subject has none."""
+    if (head := output_embedding(subject)) is None:
+        raise BadInput(f"head: {subject.name} has no output embedding")
+    return head
+
+
+def slipped(subject: Subject, n: int) -> dict[str, Tensor]:
+    """The first position for all of ``n`` tokens, and their usual mask.
+
+    Without a mask, models would read constant positions as packed sequences.  Raises `BadInput`
+    where the model takes no positions, and beyond a window, which the mask would lift.
+    """
+    able = capabilities.probe(subject)
+    if (why := able.why_missing("position-ids")) is not None:
+        raise BadInput(f"slip: {subject.name} cannot be given positions ({why})")
+    if subject.window is not None and n > subject.window:
+        raise BadInput(f"slip: {n} tokens, and {subject.name} has a window of {subject.window}")
+    mask_of = masks.causal if "causal" in able else masks.full
+    return {
+        "positions": positions.usual(subject, 1).expand(n),
+        "mask": mask_of(n, subject.dtype, subject.device),
+    }
+
+
+@memo
+def embedded(subject: Subject) -> Tensor:
+    """The embedding of each token, before positions: [V, d].
+
+    The rows of the embedding matrix, scaled where the model's embedding scales them.
+    """
+    table = subject.input_embeddings
+    with torch.no_grad():
+        rows: Tensor = table(torch.arange(subject.vocabulary, device=subject.device))
+    return rows.detach()
+
+
+def places_added(subject: Subject, n: int, slip: bool = False) -> Tensor:
+    """e_p, the position embeddings that the model adds to embedded tokens: [n, d].
+
+    Zero where it has none, or some of another width than the token embedding.
+    """
+    nothing = torch.zeros(n, subject.hidden, dtype=subject.dtype, device=subject.device)
+    table = positions.position_table(subject)
+    if table is None or table.weight.shape[1] != subject.hidden:
+        return nothing
+    rows = positions.rows_used(subject)[:n]
+    return rows[:1].expand(n, -1) if slip else rows

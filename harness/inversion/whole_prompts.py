@@ -1,0 +1,280 @@
+"""Exact inversion of a causal model by whole prompts, every answer verified by running it.
+
+All tokens are guessed at once, each from its own state, by a linear map.  A pass over the guess
+verifies its beginning: up to the first wrong token its states are those of the target.  Behind
+it, the pass says by how much the map was off at every place, and the rest is guessed again.  A
+place where that does not help is searched token by token.  So every pass verifies one more token
+at least, or tries others.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from assay.harness.inversion import graphs
+from assay.harness.inversion.candidates import Prefixes, accepted
+from assay.harness.inversion.linear_map import LinearMap
+from assay.harness.inversion.rivals import undecided
+from assay.harness.inversion.rotated_keys import without_rotation
+from assay.harness.inversion.set_up import linear_map
+from assay.harness.inversion.target import Target
+from assay.harness.inversion.token_by_token import SearchResult, search_place
+from assay.harness.models.reference.tolerances import distance
+from assay.harness.models.subject.subject import Subject
+
+Tell = Callable[[SearchResult], None]
+"""Called after the first guess and after every pass, with the result so far."""
+
+TRIES = 2
+"""Guesses at a place, before it is searched."""
+
+UNUSUAL = 2.0
+"""The multiple of the usual distance behind a wrong token, beyond which a token may be wrong."""
+
+LEAD = 0.5
+"""A token is replaced there if its state is nearer by less than this (`LinearMap.lead`)."""
+
+SAFE = 4.0
+"""The multiple of `accepted` within which the predicted state of another token is compared."""
+
+REOPENED = 2
+"""How often the places after a better token are verified together; then they are searched."""
+
+TOKENS_AT_ONCE = 4096
+"""Tokens in one pass."""
+
+
+def exact(
+    subject: Subject,
+    target: Target,
+    goal: Tensor,
+    tell: Tell | None = None,
+    lengths: Sequence[int] | None = None,
+    keep: Path | None = None,
+) -> SearchResult:
+    """The prompts with the outputs ``goal`` [rows, n, features], of ``lengths`` if not of n.
+
+    The folder ``keep`` keeps the linear map for other processes.
+    """
+    began = time.perf_counter()
+    target, goal = without_rotation(subject, target, goal.to(subject.device))
+    known = linear_map(subject, target, goal.shape[1], keep)
+    took = time.perf_counter() - began
+    search = _Search(subject, target, goal, known, lengths)
+    search.run(tell or (lambda result: None))
+    search.result.set_up, search.result.set_up_seconds = known.states, took
+    return search.result
+
+
+@dataclass(frozen=True)
+class _Run:
+    """Guesses ``ids`` [k, n] that were run: their ``states`` and the ``goal`` [k, n, F], how far
+    ``off`` they are, and which places are ``later`` than the first open one [k, n].
+    """
+
+    ids: Tensor
+    states: Tensor
+    goal: Tensor
+    off: Tensor
+    later: Tensor
+
+
+class _Search:
+    """The rows of a search: ``result.ids`` are their present guesses.
+
+    ``settled`` [rows, n] are tokens that are known, or that no search found: those before some
+    place, and what lies beyond a prompt's end, which counts as verified.  ``compared`` are those
+    that need no further comparison with others.
+    """
+
+    def __init__(
+        self,
+        subject: Subject,
+        target: Target,
+        goal: Tensor,
+        known: LinearMap,
+        lengths: Sequence[int] | None,
+    ) -> None:
+        self.subject, self.target, self.goal, self.map = subject, target, goal, known
+        rows, n, _ = goal.shape
+        self.close = accepted(subject)
+        self.result = SearchResult.blank(rows, n, goal.device)
+        ends = torch.tensor(lengths or [n] * rows, device=goal.device)
+        self.settled = torch.arange(n, device=goal.device) >= ends[:, None]
+        self.beyond, self.compared = self.settled.clone(), self.settled.clone()
+        self.result.verified |= self.beyond
+        self.result.distances[self.beyond] = 0
+        self.reopened = torch.zeros(rows, dtype=torch.long, device=goal.device)
+        self.tries = torch.zeros(rows, dtype=torch.long, device=goal.device)
+        # Tokens that were tried at a row's first open place, after what is settled before it.
+        self.refuted = torch.zeros(rows, TRIES, dtype=torch.long, device=goal.device)
+        # Those that were replaced at places behind it, and how many were.
+        self.doubted = torch.zeros(rows, n, TRIES, dtype=torch.long, device=goal.device)
+        self.doubts = torch.zeros(rows, n, dtype=torch.long, device=goal.device)
+
+    def run(self, tell: Tell) -> None:
+        """Guess, and pass over the guesses until every token is settled."""
+        everyone = torch.arange(len(self.goal), device=self.goal.device)
+        self._guess(everyone, self.map.likeliest(self.goal))
+        tell(self.result)
+        while True:
+            while len(rows := (~self.settled.all(1)).nonzero()[:, 0]):
+                self._pass(rows)
+                tell(self.result)
+            if not self._compare():
+                return
+
+    def _pass(self, rows: Tensor) -> None:
+        """Run the guesses of ``rows`` [k], settle what they verify, and guess the rest again."""
+        result, open_, before = self.result, ~self.settled[rows], self._places(rows)
+        goal, guess = self.goal[rows], result.ids[rows]
+        states = self._states(guess)
+        off = distance(states, goal)
+        right = ((off <= self.close) | ~open_).long().cumprod(1).bool()
+        result.passes[rows] += 1
+        result.tried[rows] += open_
+        result.distances[rows] = torch.where(open_, off, result.distances[rows])
+        result.verified[rows] = torch.where(open_, right, result.verified[rows])
+        self.settled[rows] |= right
+        places = self._places(rows)
+        self.tries[rows] = torch.where(places == before, self.tries[rows] + 1, 1)
+        if not len(left := (~self.settled[rows].all(1)).nonzero()[:, 0]):
+            return
+        rows, places, guess = rows[left], places[left], guess[left]
+        states, goal = states[left], goal[left]
+        likelier = self.map.likelier(guess, states, goal)
+        at = torch.arange(goal.shape[1], device=goal.device)
+        later = ~self.settled[rows] & (at > places[:, None])
+        self._doubt(rows, likelier, _Run(guess, states, goal, off[left], later))
+        self._guess(rows, likelier)
+        tried = _at(guess, places)
+        self._refute(rows, tried)
+        stuck = self.tries[rows] >= TRIES
+        if len(again := (~stuck).nonzero()[:, 0]):
+            where, at = rows[again], places[again]
+            ends = _at(states[again], at), _at(goal[again], at)
+            found = self.map.instead(tried[again], *ends, at > 0, self.refuted[where])
+            result.ids[where, at] = found
+        for place in places[stuck].unique().tolist():
+            here = stuck & (places == place)
+            shift = self.map.features(states[here, place]) - self.map.expected(tried[here], place)
+            self._search(rows[here], place, shift)
+
+    def _doubt(self, rows: Tensor, likelier: Tensor, run: _Run) -> None:
+        """Replace tokens in ``likelier`` [k, n] against which the ``run`` of them speaks.
+
+        Behind a row's first open place no state is that of the target, as a token before is wrong.
+        The map alone would guess many a wrong token again, where it is off by much.  Its state is
+        further off than most, and in the direction of another token.
+        """
+        usual = run.off.masked_fill(~run.later, torch.nan).nanmedian(1).values
+        unusual = run.later & (likelier == run.ids) & (run.off > UNUSUAL * usual[:, None])
+        row, place = unusual.nonzero(as_tuple=True)
+        if not len(row):
+            return
+        where, tokens = rows[row], run.ids[row, place]
+        ends = run.states[row, place], run.goal[row, place]
+        doubted, count = self.doubted[where, place], self.doubts[where, place]
+        doubted[count == 0] = tokens[count == 0, None]
+        doubted[torch.arange(len(row), device=row.device), count % TRIES] = tokens
+        other = self.map.instead(tokens, *ends, place > 0, doubted)
+        replaced = self.map.lead(tokens, other, *ends) < LEAD
+        likelier[row, place] = torch.where(replaced, other, tokens)
+        self.doubted[where, place], self.doubts[where, place] = doubted, count + replaced
+
+    def _refute(self, rows: Tensor, tokens: Tensor) -> None:
+        """Note that ``tokens`` [k] were tried at the first open place of ``rows`` [k]."""
+        first = self.tries[rows] <= 1
+        self.refuted[rows[first]] = tokens[first, None]
+        self.refuted[rows, (self.tries[rows] - 1) % TRIES] = tokens
+
+    def _places(self, rows: Tensor) -> Tensor:
+        """The first place of each of ``rows`` that is not settled."""
+        return self.settled[rows].long().cumprod(1).sum(1)
+
+    def _states(self, ids: Tensor) -> Tensor:
+        """The target of prompts ``ids`` [k, n], some at a time: [k, n, f]."""
+        some = ids.split(max(1, TOKENS_AT_ONCE // ids.shape[1]))
+        passes = graphs.passes(self.subject)
+        return torch.cat([passes.output(self.target, each) for each in some])
+
+    def _guess(self, rows: Tensor, ids: Tensor) -> None:
+        """Guess the open tokens of ``rows`` [k] from ``ids`` [k, n]."""
+        self.result.ids[rows] = torch.where(self.settled[rows], self.result.ids[rows], ids)
+
+    def _search(
+        self,
+        rows: Tensor,
+        place: int,
+        shift: Tensor | None = None,
+        forgotten: Tensor | slice = slice(None),
+    ) -> None:
+        """Find one token of ``rows`` [k], by their first ``place`` tokens; the place is settled.
+
+        The map is off by ``shift`` [k, f] there.  Those not ``forgotten`` [k] keep their token
+        unless another is nearer.
+        """
+        prefixes = self._prefixes(len(rows))
+        prefixes.extend(self.result.ids[rows, :place])
+        found = self.result.some(rows)
+        found.forget(forgotten, place)
+        search_place(found, prefixes, self.goal[rows, place], self.map, shift)
+        found.passes += prefixes.passes
+        self.result.put(rows, found)
+        self.settled[rows, place] = True
+        self.tries[rows] = 0
+
+    def _prefixes(self, rows: int) -> Prefixes:
+        return Prefixes(self.subject, self.target, rows)
+
+    def _compare(self) -> bool:
+        """List the tokens that are as good as those found, and choose the best of them.
+
+        Wherever the map predicts nearly the same state for another token.  Where another token is
+        better, what comes after it in that row is open again; returns whether anything is.
+        """
+        n, before = self.goal.shape[1], self.result.ids.clone()
+        sizes = torch.linalg.vector_norm(self.goal.double(), dim=-1)
+        near = self.map.near(self.result.ids, SAFE * self.close * sizes)
+        near &= self.result.verified & ~self.beyond & ~self.compared
+        rows = near.any(1).nonzero()[:, 0]
+        for some in filter(len, rows.split(max(1, TOKENS_AT_ONCE // n))):
+            found, prefixes = self.result.some(some), self._prefixes(len(some))
+            near[some] = undecided(prefixes, self.map, self.goal[some], found, near[some])
+            self.result.put(some, found)
+        self.compared |= ~near
+        stale = torch.zeros_like(near[:, 0])  # rows whose states are those of other tokens
+        for place in range(n) if bool(near.any()) else ():
+            rows = near[:, place].nonzero()[:, 0]
+            if len(rows):
+                self._search(rows, place, forgotten=stale[rows])
+                self.compared[rows, place] = True
+                other = rows[self.result.ids[rows, place] != before[rows, place]]
+                again = self.reopened[other] < REOPENED
+                self._reopen(other[again], place + 1)
+                near[:, place + 1 :] &= self.settled[:, place + 1 :]
+                stale[other[~again]] = True
+                near[other[~again], place + 1 :] = ~self.beyond[other[~again], place + 1 :]
+        return not bool(self.settled.all())
+
+    def _reopen(self, rows: Tensor, place: int) -> None:
+        """Verify ``rows`` [k] again from a ``place`` on: a token before it is another now."""
+        self.reopened[rows] += 1
+        self.settled[rows, place:] = self.beyond[rows, place:]
+        self.result.verified[rows, place:] = self.beyond[rows, place:]
+        self.compared[rows, place:] = False
+        again, others = {*rows.tolist()}, self.result.others
+        for row, where in [*others]:
+            if row in again and where >= place:
+                del others[row, where]
+
+
+def _at(values: Tensor, places: Tensor) -> Tensor:
+    """``values`` [k, n, ...] at one place for each row [k]: [k, ...]."""
+    return values[torch.arange(len(values), device=values.device), places]

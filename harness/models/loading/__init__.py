@@ -1,0 +1,1 @@
+"""Checkpoints, folders, adapters and files: from a name to a model that is ready to run."""

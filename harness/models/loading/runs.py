@@ -1,0 +1,146 @@
+"""Describes a run and its models for the evidence: options, versions, machine."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import math
+import platform
+import uuid
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import torch
+
+from assay import harness
+from assay.harness.models import capabilities
+from assay.harness.models.capabilities import recorded
+from assay.harness.models.machine import accelerators, placement
+from assay.harness.models.machine.devices import AUTO, dtype_name
+from assay.harness.models.machine.shortage import ENDS, shortage
+from assay.harness.models.subject import compat, meant
+from assay.harness.models.subject.clock import Braked, ForwardClock
+from assay.harness.models.subject.subject import Subject
+from assay.harness.results.errors import BadInput, brief
+from assay.harness.results.records import Attends, Recorded, RunRecord, SubjectRecord
+
+PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "scipy", "hypothesis")
+"""Packages whose versions are part of the evidence, with Python's and Assay's own."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to load subjects: the values of `--device`, `--dtype`, `--attention` and so on.
+
+    The ``dtype`` ``auto`` is a checkpoint's own, and float32 for all other models.
+    ``base`` is the base model of an adapter's folder; ``attends`` is the user's declaration of
+    how they attend (`harness.models.subject.meant`), ``oracle`` how to hold the float64 reference
+    (`models.reference.float64`); ``bitwise`` demands equal bits of rows in batches of any size.
+    """
+
+    device: str = "cpu"
+    dtype: str = AUTO
+    attention: str | None = None
+    revision: str | None = None
+    base: str | None = None
+    trust_remote_code: bool = False
+    device_map: str | None = None
+    attends: str | None = None
+    oracle: str = "auto"
+    bitwise: bool = False
+
+
+def versions() -> dict[str, str]:
+    """The versions of Python and of the packages that affect what a model computes."""
+    numbers = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            numbers[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            numbers[package] = "absent"
+    return numbers
+
+
+def device_name(device: str) -> str:
+    """``cpu``, or the device with the GPU's name."""
+    named = accelerators.name(torch.device(device))
+    return device if named is None else f"{device} ({named})"
+
+
+def now() -> str:
+    """The time in UTC, as ISO 8601 to the second."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def describe_run(options: Options, profile: str, seed: int) -> RunRecord:
+    """The evidence's record of a run that begins now; subjects are added as they are loaded.
+
+    Its dtype is that of models without a checkpoint, until those of checkpoints are known.
+    """
+    mapped = options.device_map
+    placed = "" if mapped is None else f", device map {placement.describe(mapped)}"
+    return RunRecord(
+        id=uuid.uuid4().hex,
+        started=now(),
+        suite=harness.__version__,
+        profile=profile,
+        seed=seed,
+        device=device_name(options.device) + placed,
+        dtype="float32" if options.dtype == AUTO else options.dtype,
+        attention=options.attention,
+        attends=options.attends,
+        bitwise=options.bitwise,
+        versions=versions(),
+        platform=platform.platform(),
+        threads=torch.get_num_threads(),
+        untested=compat.untested(),
+    )
+
+
+def describe_subject(subject: Subject, brake: float = math.inf) -> SubjectRecord:
+    """The evidence's record of a subject, with every capability and why others are missing.
+
+    The profile's ``brake`` in seconds ends probes of a slow model.  Raises `BadInput` where the
+    model's code ends a probe with an unexpected error.
+    """
+    try:
+        return _described(subject, brake)
+    except ENDS as error:
+        why = shortage(error) or brief(error)
+        raise BadInput(f"{subject.name}: its capabilities cannot be probed ({why})") from error
+
+
+def _described(subject: Subject, brake: float) -> SubjectRecord:
+    reasons, direction = capabilities.probe(subject).all(brake), meant.direction(subject)
+    return SubjectRecord(
+        digest=subject.digest,
+        model_type=subject.model.config.model_type,
+        parameters=subject.model.num_parameters(),
+        vocabulary=subject.vocabulary,
+        context=_context(subject, brake),
+        hidden=subject.hidden,
+        layers=subject.layers,
+        attention=subject.attention,
+        dtype=dtype_name(subject.dtype),
+        attends=Attends(direction.ways, direction.why),
+        recorded=_recorded(subject),
+        capabilities=[name for name, why in reasons.items() if why is None],
+        missing={name: why for name, why in reasons.items() if why is not None},
+    )
+
+
+def _context(subject: Subject, brake: float) -> int | None:
+    """The longest prompt; None also where an error, which claims report, prevents finding it."""
+    try:
+        with ForwardClock(brake).watching(subject):
+            return subject.context
+    except (Braked, *ENDS):
+        return None
+
+
+def _recorded(subject: Subject) -> Recorded:
+    """The recorded capabilities of the subject's type, and those that it lacks."""
+    offer = subject.offer
+    if isinstance(offer, str):
+        return Recorded(why=offer)
+    lacks = recorded.lacking(subject)
+    return Recorded(offer.type, offer.version, lacks=lacks, basis=offer.basis.value)

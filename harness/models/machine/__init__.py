@@ -1,0 +1,1 @@
+"""What the machine offers: devices, memory, placement of weights, and its errors."""

@@ -1,0 +1,82 @@
+"""Sizes batches by the free memory, and halves them when memory runs out."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+from collections.abc import Callable
+
+import torch
+
+from assay.harness.models.machine import accelerators
+
+SHARE = 0.25
+"""Share of the free memory for the activations of one pass."""
+
+
+def free(device: torch.device) -> int:
+    """The free bytes of the memory of ``device``."""
+    return accelerators.free(device)
+
+
+SHARD = 100_000_000
+"""Bytes of a file of a large model that is saved and loaded, if no single weight has more."""
+
+COPIES = 1 / 3
+"""Share of the free memory that copies of a model may take for the whole run."""
+
+
+def holds_copies(device: torch.device, size: int) -> bool:
+    """Whether copies of ``size`` bytes may stay in the memory of ``device``."""
+    return size <= COPIES * free(device)
+
+
+def rows_that_fit(device: torch.device, bytes_each: float) -> int:
+    """How many rows of ``bytes_each`` fit in one pass: at least 1."""
+    return max(1, int(SHARE * free(device) / bytes_each))
+
+
+def give_back() -> None:
+    """Collect cycles, and return the freed memory to the system where the C library keeps it.
+
+    A model and the answers about it refer to each other.  glibc keeps freed blocks of some
+    megabytes, such as a layer's weights, for later use.
+    """
+    gc.collect()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
+    if trim is not None:
+        trim(0)
+
+
+LACKING = ("out of memory", "allocate memory", "not enough memory", "ALLOC_FAILED")
+"""Messages of errors without a class of their own."""
+
+
+def lacking(error: BaseException) -> bool:
+    """Whether ``error`` says that memory ran out; a CPU's error has no class of its own."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    return any(words in str(error) for words in LACKING)
+
+
+def in_batches(
+    run: Callable[[slice], None], rows: int, size: int, messages: list[str] | None = None
+) -> None:
+    """``run`` over slices of ``rows``, ``size`` at a time.
+
+    A slice that runs out of memory is retried with half the size, which is noted in ``messages``;
+    ``run`` must have done nothing then.
+    """
+    size, start = min(rows, size), 0
+    while start < rows:
+        try:
+            run(slice(start, min(rows, start + size)))
+        except (RuntimeError, MemoryError) as error:
+            if size == 1 or not lacking(error):
+                raise
+            size //= 2
+            if messages is not None:
+                messages.append(f"too little memory: {size} rows at a time")
+            continue
+        start += size

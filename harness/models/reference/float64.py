@@ -1,0 +1,239 @@
+"""The float64 reference of a model, which draws the same random numbers as the model.
+
+It is a copy of the model where that fits well, else it has the model's own weights, which are
+upcast where they are used (`harness.models.reference.upcasting`).
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from transformers import PreTrainedModel
+
+from assay.harness.models.machine import allocation, memory, placement
+from assay.harness.models.machine.quantised_weights import dense_sizes, is_plain, is_quantised
+from assay.harness.models.machine.shortage import ENDS, pass_on, shortage
+from assay.harness.models.reference import dequantised
+from assay.harness.models.reference.copying import copy_model
+from assay.harness.models.reference.upcasting import Upcast, as_parameter, with_buffers_in_float64
+from assay.harness.models.subject import compat
+from assay.harness.models.subject.core import Core
+from assay.harness.models.subject.lengths import LONG
+from assay.harness.results.errors import REFUSALS, Missing, brief, first_line
+
+
+class Drawn(TorchFunctionMode):
+    """Draws random numbers in ``dtype``, then converts them to the requested dtype.
+
+    One seed gives other numbers in float64 than in float32.  ``drew`` says whether any were drawn.
+    """
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.dtype, self.drew = dtype, False
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func not in (torch.randn, torch.rand):
+            return func(*args, **kwargs)
+        self.drew = True
+        dtype = kwargs.get("dtype") or torch.get_default_dtype()
+        return func(*args, **kwargs | {"dtype": self.dtype}).to(dtype)
+
+
+def draws(oracle: Core) -> bool:
+    """Whether a long prompt's pass draws random numbers: some models hash or sample with them.
+
+    Asked of the float64 copy: in 16 bits a long pass takes minutes on many processors.
+    """
+    n = min(oracle.context or LONG, LONG)
+    noted = Drawn(oracle.dtype)
+    with suppress(*REFUSALS), noted:
+        oracle(oracle.content(torch.arange(n, device=oracle.device)[None]), states=False)
+    return noted.drew
+
+
+WAYS = ("auto", "copy", "stream", "cpu")
+"""The values of `--oracle`; ``cpu`` computes the reference on the CPU, for a model elsewhere."""
+
+
+LARGE = 2**28
+"""Bytes in float64 from which on a modified copy of a model has a reference without weights."""
+
+
+def make_room(subject: Core) -> None:
+    """Drop the float64 copy of a large model, which is made again when it is next needed."""
+    if subject.known_reference is not None and way_of_copies(subject) == "stream":
+        for clock in subject.clocks:
+            clock.forget(subject.known_reference.model)
+        subject.known_reference = None
+        memory.give_back()
+
+
+def way_of_copies(subject: Core) -> str:
+    """The `--oracle` of modified copies of ``subject``: there is one large float64 copy at most.
+
+    Copies run few passes, and one reference of a large model takes as much memory as two models.
+    """
+    large = _numbers(subject) * torch.float64.itemsize > LARGE
+    return "stream" if subject.oracle_way == "auto" and large else subject.oracle_way
+
+
+def _numbers(subject: Core) -> int:
+    return sum(dense_sizes(subject.model).values())
+
+
+def streams(subject: Core, device: torch.device) -> bool:
+    """Whether the reference on ``device`` upcasts weights where they are used."""
+    model = subject.model
+    if subject.oracle_way == "copy" or placement.offloaded(model):
+        return False
+    if subject.oracle_way == "stream":
+        return True
+    return not memory.holds_copies(device, _numbers(subject) * torch.float64.itemsize)
+
+
+def _streamed(subject: Core, device: torch.device) -> PreTrainedModel | None:
+    """A copy without weights of its own on ``device``; None where the model cannot be copied."""
+    if is_quantised(subject.model) and device != subject.device:
+        return None
+    replaced = {
+        id(each): as_parameter(each.to(device))
+        for each in subject.model.parameters()
+        if each.is_floating_point() and is_plain(each)
+    }
+    with suppress(*REFUSALS):
+        replaced |= dequantised.unpacked_where_used(subject.model)
+        duplicate = copy_model(subject.model, replaced)
+        dequantised.with_plain_layers(duplicate)
+        weights = [p for p in duplicate.parameters() if p.is_floating_point()]
+        if all(isinstance(weight, Upcast) for weight in weights):
+            with_buffers_in_float64(duplicate)
+            return duplicate
+    return None
+
+
+def _copied(subject: Core) -> PreTrainedModel:
+    """A copy of the model that shares no weights; rebuilt where deepcopy fails.
+
+    Raises `Missing` if that also fails, or the rebuilt model computes something else.
+    """
+    model = subject.model
+    own = {id(each) for each in model.parameters()}
+    with suppress(*REFUSALS):
+        duplicate = copy_model(model)
+        if own.isdisjoint(map(id, duplicate.parameters())):
+            return duplicate
+    try:
+        again = type(model)(copy.deepcopy(model.config))
+        again.load_state_dict(model.state_dict())
+    except ENDS as error:
+        pass_on(error)
+        raise Missing(f"the model cannot be copied ({brief(error)})") from error
+    again.to(device=model.device, dtype=model.dtype)  # type: ignore[call-arg]
+    again.eval().requires_grad_(False)
+    if not same_rows(subject, replace(subject, model=again)):  # rebuilding loses hooks, patches
+        raise Missing("the model cannot be copied: one built of its weights computes other rows")
+    return again
+
+
+def same_rows(subject: Core, other: Core) -> bool:
+    """Whether both compute the same rows for a short prompt, to half the digits of their dtype."""
+    rows, other_rows = (each.rows(_short_prompt(each)).tensors for each in (subject, other))
+
+    def close(a: torch.Tensor, b: torch.Tensor) -> bool:
+        half = torch.finfo(a.dtype).eps ** 0.5
+        return torch.allclose(a, b, rtol=half, atol=half, equal_nan=True)
+
+    return all(close(row, other_rows[name]) for name, row in rows.items())
+
+
+def _short_prompt(subject: Core) -> torch.Tensor:
+    return subject.content(torch.arange(max(2, subject.shortest), device=subject.device)[None])
+
+
+def float64_copy(subject: Core) -> PreTrainedModel:
+    """The model in float64, parameter for parameter."""
+    device = torch.device("cpu") if subject.oracle_way == "cpu" else subject.device
+    model = _streamed(subject, device) if streams(subject, device) else None
+    if model is None:
+        model = dequantised.in_dtype(_copied(subject))
+        allocation.allocated(model)
+    if device != subject.device:
+        model.to(device)  # type: ignore[arg-type]  # wrapped
+    with suppress(Missing):
+        compat.set_experts(model, "eager")  # the grouped kernels have no float64
+    return model
+
+
+def require_runs(oracle: Core, subject: Core) -> None:
+    """Raise `Missing` where ``oracle``, the float64 copy, does not run and ``subject`` does.
+
+    A copy that fails runs `widened` from then on, if that helps.
+    """
+    ids = _short_prompt(subject)
+    subject.rows(ids)  # an error here is unrelated to float64
+    refusals = (RuntimeError, TypeError, ValueError)
+    try:
+        oracle.rows(ids)
+    except refusals as refused:
+        if shortage(refused):
+            raise
+        oracle.model.forward = _widening(oracle.model.forward)
+        try:
+            oracle.rows(ids)
+        except refusals as error:
+            if shortage(error):
+                raise
+            raise Missing(f"the model does not run in float64: {first_line(error)}") from error
+
+
+def _widening(forward: Any) -> Any:
+    """``forward``, run `widened`."""
+
+    @functools.wraps(forward)
+    def wide(*args: Any, **kwargs: Any) -> Any:
+        with widened():
+            return forward(*args, **kwargs)
+
+    return wide
+
+
+@contextmanager
+def widened() -> Iterator[None]:
+    """Replace float32 by float64 within a block, as the default dtype and as an argument.
+
+    Some models compute a part in float32 and multiply the result with their weights.
+    """
+    usual = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        with _Widened():
+            yield
+    finally:
+        torch.set_default_dtype(usual)
+
+
+class _Widened(TorchFunctionMode):
+    """Replaces float32 by float64 in the arguments of torch's functions."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func is torch.Tensor.float:
+            func = torch.Tensor.double
+        options = {name: _wide(value) for name, value in (kwargs or {}).items()}
+        return func(*map(_wide, args), **options)
+
+
+def _wide(value: Any) -> Any:
+    return torch.float64 if value is torch.float32 else value

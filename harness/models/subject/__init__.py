@@ -1,0 +1,1 @@
+"""The model under test, as one interface: ids to rows, positions, masks and caches."""

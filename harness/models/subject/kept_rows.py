@@ -1,0 +1,173 @@
+"""Rows of plain passes, computed once for each prompt that laws share and then kept.
+
+Small ones stay in memory, others in a temporary file without a name, which is gone with the
+process, however it ends.  A pass is looked up inside `reused` only: what a law observes is always
+computed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from assay.harness.models.subject import compat
+from assay.harness.models.subject.core import Core, Output, Pass
+from assay.harness.models.subject.rows import Rows
+
+IN_MEMORY = 1 << 26
+"""Bytes of rows kept in memory for each model, and as many for its float64 reference."""
+
+IN_FILE = 1 << 31
+"""Bytes of rows kept in a file, likewise."""
+
+_KEPT = "_kept_rows"
+"""The attribute of a subject that holds its `KeptRows`."""
+
+Key = tuple[object, ...]
+
+
+@dataclass
+class KeptRows:
+    """The rows kept for one model; ``spared`` counts passes and tokens that were looked up."""
+
+    open: bool = False
+    memory: int = 0
+    spared: list[int] = field(default_factory=lambda: [0, 0])
+    _passes: dict[Key, tuple[dict[str, _Kept], tuple[str, ...]]] = field(default_factory=dict)
+    _file: Any = None
+    _end: int = 0
+
+    def find(self, key: Key, tokens: int) -> Output | None:
+        """The output of a pass over ``tokens``, if it is kept and nothing has changed it."""
+        if key not in self._passes:
+            return None
+        kept, pooled = self._passes[key]
+        tensors = {name: each.tensor(self._file) for name, each in kept.items()}
+        found = {name: tensor for name, tensor in tensors.items() if tensor is not None}
+        if len(found) < len(kept):
+            return None
+        self.spared[0] += 1
+        self.spared[1] += tokens
+        return Output(Rows(found), pooled=pooled)
+
+    def keep(self, key: Key, output: Output) -> None:
+        """Keep the output of a pass, as far as there is room."""
+        kept: dict[str, _Kept] = {}
+        for name, tensor in output.rows.tensors.items():
+            size = tensor.numel() * tensor.itemsize
+            if self.memory + size <= IN_MEMORY:
+                self.memory += size
+                kept[name] = _Kept(tensor, tensor._version)
+            elif (start := self._written(tensor, size)) is not None:
+                kept[name] = _Kept(start=start, like=tensor.new_empty(0), shape=tensor.shape)
+            else:
+                return
+        self._passes[key] = kept, output.pooled
+
+    def _written(self, tensor: Tensor, size: int) -> int | None:
+        """Where in the file the tensor is now; None where there is no room."""
+        if self._end + size > IN_FILE:
+            return None
+        try:
+            if self._file is None:
+                self._file = tempfile.TemporaryFile(prefix="assay-")  # noqa: SIM115
+            self._file.seek(self._end)
+            self._file.write(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data)
+            self._file.flush()
+        except OSError:  # a full disk: computed again instead
+            self._end = IN_FILE
+            return None
+        self._end += size
+        return self._end - size
+
+
+@dataclass
+class _Kept:
+    """One tensor: itself, or where it is in the file, with an empty one of its kind."""
+
+    held: Tensor | None = None
+    version: int = 0
+    start: int = 0
+    like: Tensor | None = None
+    shape: tuple[int, ...] = ()
+
+    def tensor(self, file: Any) -> Tensor | None:
+        """The tensor; None where it has been written to since."""
+        if self.held is not None:
+            return self.held if self.held._version == self.version else None
+        if self.like is None:
+            return None
+        size = math.prod(self.shape) * self.like.itemsize
+        file.seek(self.start)
+        raw = torch.from_numpy(np.frombuffer(bytearray(file.read(size)), dtype=np.uint8))
+        return raw.view(self.like.dtype).view(self.shape).to(self.like.device)
+
+
+def of(subject: Core) -> KeptRows:
+    """The rows kept for ``subject``."""
+    kept: KeptRows = vars(subject).setdefault(_KEPT, KeptRows())
+    return kept
+
+
+def spared(subject: Core) -> tuple[int, int]:
+    """Passes and tokens of ``subject`` and its float64 reference that were looked up so far."""
+    each = [of(model).spared for model in (subject, subject.known_reference) if model is not None]
+    return sum(passes for passes, _ in each), sum(tokens for _, tokens in each)
+
+
+@contextmanager
+def reused(*subjects: Core) -> Iterator[None]:
+    """Look plain passes of ``subjects`` up within a block, and keep new ones."""
+    before = [(each, of(each).open) for each in subjects]
+    for each in subjects:
+        of(each).open = True
+    try:
+        yield
+    finally:
+        for each, was in before:
+            of(each).open = was
+
+
+def key(subject: Core, request: Pass) -> Key | None:
+    """What the rows of a pass depend on; None where they are not to be kept.
+
+    Weights count by their place and version: a claim may change them within a block.
+    """
+    kept: KeptRows | None = vars(subject).get(_KEPT)
+    if kept is None or not kept.open or request.ids is None:
+        return None
+    if request.cache is not None or request.keep or request.embeddings is not None:
+        return None
+    inputs = [request.ids, request.positions, request.mask, *request.options.values()]
+    if not all(each is None or isinstance(each, Tensor | bool | int | str) for each in inputs):
+        return None
+    model = subject.model
+    weights = tuple(map(_place, (*model.parameters(), *model.buffers())))
+    attention = tuple(value for _, value in compat.settings(model, compat.ATTENTION))
+    settings = (attention, model.training, request.states, tuple(request.options))
+    return (id(subject.injected), weights, settings, *map(_digest, inputs))
+
+
+def _place(weight: Tensor) -> tuple[int, int]:
+    """Where the numbers of a weight are, and how often it was written to."""
+    stored = getattr(weight, "stored", weight)
+    try:
+        return stored.data_ptr(), stored._version
+    except RuntimeError:  # packed weights of a class of its own
+        return id(stored), stored._version
+
+
+def _digest(value: object) -> object:
+    if not isinstance(value, Tensor):
+        return value
+    raw = value.detach().cpu().contiguous().view(torch.uint8).numpy()
+    return value.dtype, tuple(value.shape), hashlib.sha256(raw.data).digest()

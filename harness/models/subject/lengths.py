@@ -1,0 +1,79 @@
+"""The longest and shortest prompt that a model takes."""
+
+from __future__ import annotations
+
+import torch
+
+from assay.harness.models.machine.shortage import pass_on
+from assay.harness.models.subject import compat, configuration, meant, positions
+from assay.harness.models.subject.core import Core
+from assay.harness.models.subject.memo import memo
+
+SHORT = 8
+"""Tokens that every model takes, or its context's."""
+
+LONG = 256
+"""The length of the longest prompts: long enough for any effect of length."""
+
+
+FEWEST = 16
+"""Prompts of a large model have up to this many tokens, and more where its ``reach`` allows."""
+
+ONE_LONG_IN = 8
+"""One in so many prompts of a large model is as long as those of a small one."""
+
+
+@memo
+def _parameters(subject: Core) -> int:
+    """The model's parameters, counted once: every prompt asks, and a count visits each module."""
+    return max(1, subject.model.num_parameters())
+
+
+def usual_longest(subject: Core) -> int:
+    """The tokens of a usual prompt, so that one pass costs at most the subject's ``reach``."""
+    within = subject.reach / _parameters(subject)
+    return LONG if within > LONG else max(FEWEST, int(within))
+
+
+MOST_LOGITS = 2**29
+"""Logits of the longest prompt, at most: two gigabytes in float32."""
+
+
+def farthest(subject: Core) -> int:
+    """The tokens of the prompt that is to pass a model's windows and rotations.
+
+    One example of a law: it may cost as much as the profile's ``far`` allows.
+    """
+    within = subject.far / _parameters(subject)
+    vocabulary = getattr(subject.config, "vocab_size", None) or 1
+    return max(LONG, int(min(within, MOST_LOGITS / vocabulary)))
+
+
+def is_large(subject: Core) -> bool:
+    """Whether a usual prompt is so short that a pass reads more weights than tokens: above 67
+    million parameters within the reach of `quick`.
+    """
+    return usual_longest(subject) <= 2 * FEWEST
+
+
+def context(subject: Core) -> int | None:
+    """The longest prompt that the positions allow, or None where there is no limit."""
+    table = positions.position_table(subject)
+    if table is not None:
+        rows = len(table.weight) - positions.position_offset(subject)
+        return rows - positions.positions_beyond(subject)
+    return configuration.context(subject.config)
+
+
+def shortest(subject: Core) -> int:
+    """The shortest prompt that the model takes, up to `SHORT`; 1 if it takes none of them."""
+    if meant.direction(subject).ways == meant.CAUSAL or compat.can_generate(subject.model):
+        return 1
+    for n in range(1, SHORT + 1):
+        try:
+            subject.rows(subject.content(torch.arange(n, device=subject.device)[None]))
+        except (RuntimeError, ValueError, IndexError) as error:
+            pass_on(error)
+            continue
+        return n
+    return 1

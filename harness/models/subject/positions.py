@@ -1,0 +1,218 @@
+"""Finds a model's absolute position embeddings by watching a pass, not by names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from assay.harness.models.machine.dispatching import Dispatching
+from assay.harness.models.subject.core import Core
+from assay.harness.models.subject.memo import memo
+
+PROBE = 4
+"""Tokens in the watched prompt."""
+
+
+def address(table: Tensor) -> int:
+    """The address of a matrix's numbers, of a divided one's those that this process has."""
+    return _own_part(table).data_ptr()
+
+
+def _own_part(tensor: Tensor) -> Tensor:
+    part: Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    return part
+
+
+class LookUps(Dispatching):
+    """Records every embedding look-up: the matrix's `address` and the rows.
+
+    A module's own arguments would not do: some modules count positions from their mask.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.lookups: list[tuple[int, Tensor]] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten.embedding.default:
+            self.lookups.append((address(args[0]), _own_part(args[1])))
+        return func(*args, **(kwargs or {}))
+
+
+@dataclass(frozen=True)
+class _Table:
+    """A position embedding: its module, the row of a prompt's first token, and how many rows
+    beyond the last token's are also looked up.
+    """
+
+    module: Any
+    first: int
+    beyond: int
+
+
+@memo
+def _lookup(subject: Core) -> _Table | None:
+    """The position embedding and the rows that a pass looks up in it, or None.
+
+    It is the module, other than the tokens', whose looked-up rows increase by one along the
+    prompt.
+    """
+    most = getattr(subject.config, "max_position_embeddings", None) or PROBE
+    n = min(PROBE, most) if most > 0 else PROBE  # -1 stands for no limit in some
+    n = max(n, subject.shortest)
+    ids = subject.content(torch.arange(n, device=subject.device)[None] * 7)
+    words = subject.input_embeddings
+    # A matrix as wide as a head contains rotation angles for queries and keys.
+    widths = {subject.hidden, getattr(subject.config, "hidden_size", subject.hidden)}
+    modules: list[Any] = [module for module in subject.model.modules() if _is_table(module)]
+    tables = {
+        address(module.weight): module
+        for module in modules
+        if module is not words and module.weight.shape[1] in widths
+    }
+    subject(ids, states=False)  # an encoder reads its prompt once, now: its look-ups do not count
+    with LookUps() as look_ups:
+        subject(ids, states=False)
+    for place, numbers in look_ups.lookups:
+        for rows in _of_prompt(numbers, n):
+            if place in tables and n > 1 and bool((rows.diff() == 1).all()):
+                highest = max(int(each.max()) for at, each in look_ups.lookups if at == place)
+                return _Table(tables[place], int(rows[0]), highest - int(rows[-1]))
+    return None
+
+
+def _is_table(module: Any) -> bool:
+    """Whether rows could be looked up in it: not every embedding is an ``nn.Embedding``."""
+    weight = getattr(module, "weight", None)
+    return torch.is_tensor(weight) and weight.ndim == 2 and not isinstance(module, nn.Linear)
+
+
+def _of_prompt(numbers: Tensor, n: int) -> tuple[Tensor, Tensor]:
+    """The last and the first ``n`` of the rows looked up: one of them is the prompt's.
+
+    Some models add rows of their own before a prompt, some after it.
+    """
+    flat = numbers.flatten()
+    return flat[-n:], flat[:n]
+
+
+def position_table(subject: Core) -> Any:
+    """The module whose ``weight`` [rows, hidden] embeds learned positions, or None."""
+    table = _lookup(subject)
+    return None if table is None else table.module
+
+
+def position_offset(subject: Core) -> int:
+    """The row of a prompt's first token in the position embedding; 0 without one."""
+    table = _lookup(subject)
+    return 0 if table is None else table.first
+
+
+def positions_beyond(subject: Core) -> int:
+    """Rows of the position embedding looked up past a prompt's last token; 0 without one.
+
+    A model that predicts several tokens at once reads the rows of those to come.
+    """
+    table = _lookup(subject)
+    return 0 if table is None else table.beyond
+
+
+@memo
+def first_position(subject: Core) -> int:
+    """The ``position_ids`` of a prompt's first token: 0, or past the padding's rows.
+
+    Some models add the offset of their rows to the ids, others expect it in them.
+    """
+    table, offset = position_table(subject), position_offset(subject)
+    if table is None or offset == 0 or subject.positions_argument is None:
+        return 0
+    ids = subject.content(torch.zeros((1, 1), dtype=torch.long, device=subject.device))
+    with LookUps() as look_ups:
+        subject(ids, positions=torch.full((1,), offset, device=subject.device), states=False)
+    place = address(table.weight)
+    pairs = [_of_prompt(numbers, 1) for at, numbers in look_ups.lookups if at == place]
+    return offset if len(pairs) == 1 and offset in map(int, pairs[0]) else 0
+
+
+@memo
+def follow_padding(subject: Core) -> bool:
+    """Whether rows of a position embedding are counted from the first token after the padding.
+
+    True without one.  It watches which rows are looked up, not their effect.
+    """
+    table, offset = position_table(subject), position_offset(subject)
+    if table is None:
+        return True
+    ids = subject.content(torch.arange(PROBE, device=subject.device)[None] * 7)
+    mask = torch.ones_like(ids)
+    mask[:, 0] = 0
+    with LookUps() as look_ups:
+        subject(ids, mask=mask, states=False)
+    place = address(table.weight)
+    pairs = [_of_prompt(numbers, PROBE) for at, numbers in look_ups.lookups if at == place]
+    return any(int(rows[1]) == offset for pair in pairs for rows in pair if len(rows) > 1)
+
+
+@memo
+def counted_besides(subject: Core) -> bool:
+    """Whether the model looks up rows by column even though all positions are equal.
+
+    It watches equal tokens: a bias by distance counts columns and ignores positions.
+    """
+    n = max(PROBE, subject.shortest)
+    ids = subject.content(torch.full((1, n), 7, device=subject.device))
+    together = torch.full((n,), first_position(subject), device=subject.device)
+    with LookUps() as look_ups:
+        subject(ids, positions=together, states=False)
+    return any(
+        numbers.numel() and bool((numbers != numbers.flatten()[0]).any())
+        for _, numbers in look_ups.lookups
+    )
+
+
+def usual(subject: Core, n: int) -> Tensor:
+    """The default ``position_ids`` of a prompt of ``n`` tokens: [n]."""
+    return torch.arange(n, device=subject.device) + first_position(subject)
+
+
+@contextmanager
+def rows_replaced(subject: Core, rows: Tensor) -> Iterator[None]:
+    """Replace the first n used rows of the position embedding by ``rows`` [n, d] within a block.
+
+    Raises ValueError without a position embedding, or for more rows than it has.
+    """
+    table = position_table(subject)
+    if table is None:
+        raise ValueError(f"{subject.name} has no position embeddings")
+    start, n = position_offset(subject), len(rows)
+    if start + n > len(table.weight):
+        raise ValueError(f"{subject.name} has {len(table.weight) - start} positions, not {n}")
+    original = table.weight.detach().clone()
+    with torch.no_grad():
+        table.weight[start : start + n] = rows.to(original)
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            table.weight.copy_(original)
+
+
+def rows_used(subject: Core) -> Tensor:
+    """The rows of the position embedding that prompts use: [context, d], a copy."""
+    table = position_table(subject)
+    if table is None:
+        raise ValueError(f"{subject.name} has no position embeddings")
+    return table.weight.detach()[position_offset(subject) :].clone()
+
+
+def rows_moved(subject: Core, order: Tensor) -> AbstractContextManager[None]:
+    """Move row ``order[j]`` of the position embedding to row j within a block.
+
+    ``order`` [n] permutes the first n used rows.
+    """
+    return rows_replaced(subject, rows_used(subject)[order])
