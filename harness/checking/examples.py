@@ -98,7 +98,7 @@ class Examples:
             self._round(number)
             if self.offer is not None and not number and self.tried < self.most:
                 self._round(number, shared=True)
-            if self.check.can_fail or self._hopeless:
+            if self.check.record.can_fail or self._hopeless:
                 return
 
     def _round(self, number: int, shared: bool = False) -> None:
@@ -110,6 +110,7 @@ class Examples:
         __tracebackhide__ = True
         arguments = with_subject(self.body, self.subject, self.arguments)
         session, calls = self.session, itertools.count()
+        record = self.check.record
         most = self.most - self.tried if shared else self.most
         database = examples(self.offer if shared else None, str(session.seed or 0), most)
 
@@ -119,12 +120,12 @@ class Examples:
             shown: dict[str, str] = {}
             self.shrunk += self.smallest is not None
             self.size = None
-            self.check.begin(shared=known)
+            record.begin(shared=known)
             try:
                 self.body(draw=self._drawer(data, shown), check=self.check, **arguments)
-                self.check.end()
+                record.end()
                 if self.size is not None:
-                    self.check.tokens = max(self.check.tokens, self.size[1])
+                    record.tokens = max(record.tokens, self.size[1])
                 self.tried += 1
             except (Unsettled, hypothesis.errors.UnsatisfiedAssumption) as why:
                 self.unsettled = str(why) if isinstance(why, Unsettled) else ""
@@ -155,7 +156,7 @@ class Examples:
                 raise _SmallEnough
             self.clock.check()
             if self.smallest is None and (
-                (number and self.check.can_fail) or (self.offer and not number and not shared)
+                (number and record.can_fail) or (self.offer and not number and not shared)
             ):
                 raise _Enough
 
@@ -204,7 +205,7 @@ class Examples:
         except hypothesis.errors.Flaky as flaky:
             self.blob = _blob(flaky) or self.blob
             where = "an example that broke the law once and then did not: not deterministic"
-            raise Broken(self.check.observed, self.check.allowed, where) from flaky
+            raise Broken(record.observed, record.allowed, where) from flaky
 
     def _drawer(self, data: st.DataObject, shown: dict[str, str]) -> Callable[..., Any]:
         def draw(strategy: st.SearchStrategy, label: str) -> Any:
@@ -213,7 +214,7 @@ class Examples:
             value = data.draw(strategy, label=label)
             if (size := _size(value)) is not None:
                 self.size = size
-            self.check.at_edges |= getattr(value, "at_edges", False)
+            self.check.record.at_edges |= getattr(value, "at_edges", False)
             shown[label] = value.show(self.subject) if hasattr(value, "show") else repr(value)
             return value
 

@@ -50,7 +50,7 @@ def test_every_control_is_run_until_it_was_rejected_often_enough():
     controls = Controls(NAMED)
     from assay.harness.checking.check import Check
 
-    check = Check(toy("gpt2"), controls=controls)
+    check = Check(toy("gpt2"), controls)
     for _ in range(20):
         body(None, check)
     assert tried == {"shifted": ENOUGH, "mixed": ENOUGH + 2}

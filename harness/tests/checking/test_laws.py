@@ -98,7 +98,7 @@ def test_the_least_margin_of_every_example_is_kept_and_that_of_all_is_among_them
 def test_examples_in_which_nothing_was_compared_keep_their_place():
     def every_other(draw, check):
         draw(st.integers(), "number")
-        if check.controls.tried % 2:
+        if check.record.controls.tried % 2:
             check.judge(0.01, 1.0)
             check.judge(0.1, 1.0)
         check.judge_control(2.0, 1.0)
@@ -209,7 +209,7 @@ def test_a_check_keeps_the_worst_of_what_it_saw():
     check = Check(toy("gpt2"))
     for observed, allowed in [(1e-9, 1e-5), (1e-6, 1e-5), (1e-4, 1e-1)]:
         check.judge(observed, allowed)
-    assert (check.observed, check.allowed, check.compared) == (1e-6, 1e-5, 3)
+    assert (check.record.observed, check.record.allowed, check.record.compared) == (1e-6, 1e-5, 3)
 
 
 @pytest.mark.parametrize("observed", [2.0, float("nan"), float("inf")])
@@ -240,15 +240,15 @@ def test_controls_are_run_until_enough_were_rejected():
     for _ in range(5):
         check.rejects(exactly(rows), damaged)
     check.rejects(exactly(rows), rows)
-    assert (check.controls.rejected, check.controls.tried, len(made)) == (3, 3, 3)
-    assert check.controls.margin > 0
+    assert (check.record.controls.rejected, check.record.controls.tried, len(made)) == (3, 3, 3)
+    assert check.record.controls.margin > 0
 
 
 def test_a_control_that_passes_is_counted_and_not_rejected():
     check = Check(toy("gpt2"))
     rows = one_tensor(torch.ones(1, 2, 4))
     check.rejects(exactly(rows), rows)
-    assert (check.controls.rejected, check.controls.tried) == (0, 1)
+    assert (check.record.controls.rejected, check.record.controls.tried) == (0, 1)
 
 
 def test_bit_equality_is_a_share_and_nan_equals_itself():
