@@ -9,9 +9,8 @@ comparison rejects.
 from __future__ import annotations
 
 import bisect
-import functools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import torch
@@ -48,9 +47,6 @@ GOALS = {
 Float16 has three bits more than bfloat16, so its goal is an eighth.  Two passes of unlike shapes
 are each off by 1e-2 in bfloat16 (docs/power.md), which hides smaller leaks.
 """
-
-HALVES = (torch.float16, torch.bfloat16)
-"""Dtypes in which rounding hides faults that float32 shows."""
 
 TIMES_NOISE = 12.0
 """A law must detect a leak of this multiple of the plain path's rounding error, where its goal is
@@ -90,21 +86,18 @@ def smallest_leak(observed: Rows, damaged: Rows, rejects: Callable[[Rows], bool]
     ``rejects`` compares the tensors in its argument.  Infinite where a leak as large as a row is
     not detected in some tensor, and NaN where no tensor has the control's shape.
     """
-    largest = math.nan
-    for name in observed.tensors:
-        other = damaged.tensors.get(name)
-        if name == "router gap" or other is None or observed[name].shape != other.shape:
-            continue
+
+    def smallest(name: str) -> float:
         leaking = _leaking(observed.only(name), damaged.only(name))
-        size = smallest_size(functools.partial(_rejected, leaking, rejects))
-        largest = size if math.isnan(largest) else max(largest, size)
-    return largest
+        return smallest_size(lambda size: rejects(leaking(size)))
 
-
-def _rejected(
-    leaking: Callable[[float], Rows], rejects: Callable[[Rows], bool], size: float
-) -> bool:
-    return rejects(leaking(size))
+    shapes = {name: tensor.shape for name, tensor in damaged.tensors.items()}
+    names = [
+        name
+        for name, tensor in observed.tensors.items()
+        if name != "router gap" and tensor.shape == shapes.get(name)
+    ]
+    return max(map(smallest, names), default=math.nan)
 
 
 def smallest_size(sees: Callable[[float], bool]) -> float:
@@ -113,14 +106,13 @@ def smallest_size(sees: Callable[[float], bool]) -> float:
     return SIZES[place] if place < len(SIZES) else math.inf
 
 
-def beyond_rounding(dtypes: Iterable[str]) -> list[str]:
+def beyond_rounding(dtypes: Collection[str]) -> list[str]:
     """For each dtype of 16 bits, by name: a line on the faults that only float32 would show."""
     fine = GOALS[torch.float32].other
     return [
         f"{name}: laws need only see faults of {GOALS[dtype].one_shape:g} of a row, or of "
         f"{GOALS[dtype].other:g} where two passes differ in shape; with --dtype=float32 they see "
         f"{fine:g}"
-        for name in dtypes
-        for dtype in HALVES
-        if f"torch.{name}" == str(dtype)
+        for name, dtype in (("float16", torch.float16), ("bfloat16", torch.bfloat16))
+        if name in dtypes
     ]
