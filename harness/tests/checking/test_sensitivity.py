@@ -158,28 +158,15 @@ def test_small_errors_in_every_row_do_not_hide_under_one_row_that_is_far_off():
 # Passes of one shape.
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
-@pytest.mark.parametrize("spec", ["gpt2", "llama", "mamba2"])
+@pytest.mark.parametrize(
+    ("spec", "dtype"), [("gpt2", "float32"), ("llama", "bfloat16"), ("mamba2", "float16")]
+)
 def test_sound_models_keep_the_laws_about_passes_of_one_shape_and_see_small_leaks(spec, dtype):
     subject = toy(spec, dtype)
     for claim in (C1, C6):
         result = verdict(claim, subject, budget(3))
         assert result.verdict is Verdict.UPHELD
         assert result.details[LEAK] <= GOALS[subject.dtype].one_shape == result.details[LEAK_GOAL]
-
-
-def leaking(spec: str, size: float, dtype: str = "float32"):
-    """A broken model: its first block adds ``size`` × the last token's state to every state."""
-
-    def leak(state):
-        return state + size * state[:, -1:]
-
-    return changed(spec, leak)
-
-
-@pytest.mark.parametrize(("size", "verdict_"), [(1e-4, "refuted"), (0.0, "upheld")])
-def test_a_leak_of_a_ten_thousandth_breaks_causality(size, verdict_):
-    assert verdict(C1, leaking("llama", size), budget(6)).verdict == verdict_
 
 
 def test_in_16_bits_a_leak_that_rounding_hides_from_float64_is_seen_between_passes_of_one_shape():
