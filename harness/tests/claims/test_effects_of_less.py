@@ -42,7 +42,7 @@ def test_e31_hangs_on_whether_tokens_are_told_apart(made, came, entries):
 
 
 @pytest.mark.parametrize("entries", ["keys", "values"])
-@pytest.mark.parametrize("model_type", ["gpt2", "llama", "gpt_neox", "mixtral"])
+@pytest.mark.parametrize("model_type", ["gpt2", "mixtral"])
 def test_keys_and_values_are_the_cache_s_own_and_are_inverted(model_type, entries):
     subject = toy(model_type)
     ids = prompt(subject, 6)
@@ -115,7 +115,7 @@ def test_e33_hangs_on_whether_prompts_are_told_apart(made, came):
     assert result.details["control value"] < 0.9
 
 
-@pytest.mark.parametrize("model_type", ["gpt2", "opt", "bloom", "mamba"])
+@pytest.mark.parametrize("model_type", ["gpt2", "mamba"])
 def test_shuffled_states_are_put_in_order(model_type):
     subject, target = toy(model_type), Target(2)
     ids = prompt(subject, 7, batch=3)

@@ -65,7 +65,7 @@ def test_a_state_is_quantised_by_its_largest_number():
     assert torch.equal(quantised(4 * states, 8), quantised(states, 8))
 
 
-@pytest.mark.parametrize("model_type", ["gpt2", "mistral", "mamba", "opt"])
+@pytest.mark.parametrize("model_type", ["mistral", "mamba"])
 def test_rivals_are_states_of_whole_prompts(model_type):
     subject, target = toy(model_type), Target(1)
     ids = prompt(subject, 9)

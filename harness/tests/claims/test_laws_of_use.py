@@ -52,13 +52,6 @@ def test_a_slight_error_of_one_of_two_adapters_is_caught(monkeypatch):
     assert result.verdict is Verdict.REFUTED, result.reason
 
 
-def test_the_share_of_bits_that_differ_is_recorded_for_each_example():
-    result = verdict(BATCH, toy("llama"), budget(3), arguments={"rows": 8})
-    shares = result.details["share of elements whose bits differ"]
-    assert len(shares) == result.examples
-    assert all(0 <= share <= 1 for share in shares)
-
-
 def row_by_row(subject):
     """A copy of the subject whose forward runs each row of a batch by itself."""
 
@@ -113,13 +106,6 @@ def test_a_model_whose_buffer_is_left_unset_by_loading_is_refuted():
     result = verdict(LOADED, type(subject)("lazy", model), budget(1))
     assert result.verdict is Verdict.REFUTED
     assert "buffers" in result.reason
-
-
-def test_every_example_counts_accepted_and_rejected_drafts():
-    result = verdict(DRAFTS, toy("llama"), budget(3), arguments={"drafter": "early exit"})
-    counts = result.details["drafts accepted and rejected, by example"]
-    assert len(counts) == result.examples
-    assert all(right > 0 and wrong > 0 for right, wrong in counts)
 
 
 @pytest.mark.parametrize(
