@@ -164,9 +164,11 @@ class EqualRuns:
 
 
 def shared(observed: Rows, expected: Reference) -> Rows:
-    """The tensors of ``observed`` that both sides of the reference have: a model that pads some
-    prompts by itself returns no states for them (`models.subject.subject.Output.pooled`), and T5
-    Gemma returns its last one unasked, which `generate` leaves out.
+    """The tensors of ``observed`` that both sides of the reference have.
+
+    A model that pads some prompts by itself returns no states for them
+    (`models.subject.subject.Output.pooled`).  T5 Gemma returns its last one unasked, which
+    `generate` leaves out.
 
     Raises ValueError where they have nothing in common.
     """

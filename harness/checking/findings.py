@@ -11,8 +11,8 @@ A finding is a test function that takes ``subject``, ``draws`` and ``sample``:
 It is called for one block of draws after another.  After every round the interval of the
 statistic is compared with the bound: wholly on the claimed side is upheld, wholly on the other
 refuted.  Repeated looks err more often than one, so each of the K looks that the profile allows
-has confidence 1 - 0.05 / K (Bonferroni; higher where the interval is only approximate, see
-`Statistic.caution`): for any number of looks at most 5 % of findings are decided wrongly.
+has confidence 1 - 0.05 / K (Bonferroni).  It is higher where the interval is only approximate
+(`Statistic.caution`).  For any number of looks at most 5 % of findings are decided wrongly.
 The control is judged in the same way and must come out the other way, or the finding stays
 inconclusive.
 """
@@ -90,9 +90,9 @@ def finding(
     ``draws`` is the size of the first look (default: the statistic's ``fewest``).  Each look has
     twice the draws of the one before, up to ``most`` under the first profile, scaled with the
     draws of other profiles; one call gets a ``block`` of them.  A ``costly`` finding gets the
-    profile's `Profile.prompts` in one call and has one look; ``draws`` is then its number under
-    the first profile, where it is smaller because each draw costs more, and scales with the
-    prompts of other profiles.  ``toy`` says that the finding is about networks that Assay makes
+    profile's `Profile.prompts` in one call and has one look.  ``draws`` is then its number under
+    the first profile, smaller where each draw costs more, and scales with the prompts of other
+    profiles.  ``toy`` says that the finding is about networks that Assay makes
     itself (`harness.plugin.toy`).  Further parameters of the function are pytest's.
     """
     claim = Claim(

@@ -66,9 +66,9 @@ def law(
     """Declare a test function as the law ``id``.
 
     ``says`` is the claim as a sentence, ``needs`` the capabilities that it requires, ``source``
-    the document and section, ``control`` what the body's `Check.rejects` does, in words (where
-    there are several, a sentence for each name; a `Damage` where it applies to some models only),
-    ``enough`` a number of examples beyond which more add nothing.  ``toy`` says that the law is
+    the document and section.  ``control`` says what the body's `Check.rejects` does: where there
+    are several, a sentence for each name, and a `Damage` where one applies to some models only.
+    ``enough`` is a number of examples beyond which more add nothing.  ``toy`` says that the law is
     about networks that Assay makes itself (`harness.plugin.toy`).  ``slow`` says that an example
     takes seconds on any model, because the law compiles it or starts processes: the short profiles
     leave it out.  The function's further parameters are pytest's (fixtures, parametrisation).

@@ -1,7 +1,7 @@
 """Statistics over models and prompts: the unit of a statement about models is the model.
 
 A sample is [n, 2], the value of a prompt and the number of its model, or [n, 3], with the side of
-a comparison (1 or 0) between them; a ratio's has two limits of each value, [n, 4].  Every model
+a comparison (1 or 0) between them.  A ratio's has two limits of each value, [n, 4].  Every model
 has prompts of its own (they are nested).  The models' means are therefore independent draws that
 vary by model and by prompt at once, and Student's t of them covers both.  A side with a single
 model is about this model, and its units are prompts.
@@ -30,7 +30,7 @@ NOWHERE: Pair = (-math.inf, math.inf)
 
 SHARE = 0.4
 """The share of the allowed error for which Student's and Welch's intervals over models are
-computed: for few models with skewed means, such as 0.8 on average and mostly 1, they err more
+computed.  For few models with skewed means, such as 0.8 on average and mostly 1, they err more
 often than nominal (simulated in ``harness/tests/checking/test_model_statistics.py``)."""
 
 

@@ -17,9 +17,9 @@ from scipy import stats
 
 from assay.harness.checking import model_statistics
 from assay.harness.checking.bounded import mean_interval
+from assay.harness.checking.model_statistics import NOWHERE as NOWHERE
+from assay.harness.checking.model_statistics import Pair as Pair
 from assay.harness.results.arrays import Array
-
-Pair = tuple[float, float]
 
 RESAMPLES = 2000
 """Of a bootstrap: the ends of an interval then vary by a few hundredths of its width."""
@@ -27,8 +27,6 @@ RESAMPLES = 2000
 AT_ONCE = 1 << 17
 """Numbers of resamples in memory together: they fit in the processor's cache, and 8192 draws do
 not fill gigabytes."""
-
-NOWHERE: Pair = (-math.inf, math.inf)
 
 
 @dataclass(frozen=True)

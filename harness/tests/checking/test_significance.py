@@ -76,31 +76,10 @@ def test_what_is_undecided_or_no_estimate_has_no_p_value():
     assert p_value(Bound(exact, at_least=0.9), values, 1, Verdict.UPHELD) is None
 
 
-def nulls(seed: int, many: int) -> list[Result]:
-    """Findings whose truth is at their bound: whatever decides them is wrong."""
-    rng, bound = np.random.default_rng(seed), Bound(share, at_least=0.5)
-    findings = []
-    for i in range(many):
-        values = (rng.random(256) < 0.5).astype(float)
-        findings.append(
-            finding(i, decided(bound, values), p_value(bound, values, 1, decided(bound, values)))
-        )
-    return findings
-
-
 def finding(number: int, verdict: Verdict, p: float | None) -> Result:
     """A finding with a p-value."""
     details = {significance.P: p}
     return Result(f"X{number}", f"{number}", Kind.FINDING, "m", verdict, details=details)
-
-
-@pytest.mark.nightly
-def test_of_many_findings_at_their_bound_some_are_decided_and_nearly_none_stands():
-    runs = [nulls(seed, 100) for seed in range(20)]
-    wrong = [sum(r.verdict is not Verdict.INCONCLUSIVE for r in run) for run in runs]
-    standing = [sum(p <= ERROR for p in adjusted(run).values()) for run in runs]
-    assert 1 < np.mean(wrong) <= 100 * ERROR
-    assert sum(count > 0 for count in standing) <= 2  # of 20 runs, one is expected at most
 
 
 def test_true_findings_stand_among_many():
