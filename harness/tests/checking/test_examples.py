@@ -96,7 +96,7 @@ def test_a_law_that_is_broken_before_the_brake_strikes_stays_refuted(time):
     assert result.counterexample.blob
 
 
-@pytest.mark.parametrize("rejected_at", [1, 12, 13, 30])
+@pytest.mark.parametrize("rejected_at", [1, 12, 13, 30, 10**9])
 def test_more_rounds_of_examples_follow_until_the_control_is_rejected(rejected_at):
     tried = itertools.count(1)
 
@@ -106,17 +106,8 @@ def test_more_rounds_of_examples_follow_until_the_control_is_rejected(rejected_a
         check.judge_control(2.0 if next(tried) == rejected_at else 0.0, 1.0)
 
     result = verdict(declare(body), toy("gpt2"), budget(12))
-    assert (result.verdict, result.examples) == (Verdict.UPHELD, max(12, rejected_at))
-
-
-def test_a_control_that_is_never_rejected_ends_the_search_after_its_rounds():
-    def body(draw, check):
-        draw(st.integers(0, 10**9), "number")
-        check.judge(0.0, 1.0)
-        check.judge_control(0.0, 1.0)
-
-    result = verdict(declare(body), toy("gpt2"), budget(12))
-    assert (result.verdict, result.examples) == (Verdict.INCONCLUSIVE, 12 * ROUNDS)
+    verdict_ = Verdict.UPHELD if rejected_at < 10**9 else Verdict.INCONCLUSIVE
+    assert (result.verdict, result.examples) == (verdict_, min(max(12, rejected_at), 12 * ROUNDS))
 
 
 def test_a_search_ends_after_so_many_examples_that_do_not_count():

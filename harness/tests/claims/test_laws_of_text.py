@@ -215,12 +215,6 @@ def test_a_class_that_is_not_the_files_is_refuted(refuted, name, kind):
     assert refuted("file", name, tokenizer_class=kind)
 
 
-@FIVE
-def test_a_setting_that_is_lost_by_saving_is_refuted(refuted):
-    # docs/defects/llama_tokenizer_forgets_legacy.py
-    assert refuted("saved", "LlamaTokenizer, legacy", legacy=True)
-
-
 @pytest.mark.parametrize(
     ("name", "options", "says"),
     [
