@@ -57,16 +57,11 @@ MOST = 100.0
 """The largest multiple of its goal at which a law must detect a leak under any rounding."""
 
 
-def with_leak(observed: Rows, damaged: Rows, size: float) -> Rows:
-    """``observed`` + ``size`` × ‖its row‖ × the direction to ``damaged``, in float64.
+def leaking(observed: Rows, damaged: Rows) -> Callable[[float], Rows]:
+    """By size: ``observed`` + size × ‖its row‖ × the direction to ``damaged``, in float64.
 
     A row that the control leaves unchanged moves towards itself with its features rolled by one.
     """
-    return _leaking(observed, damaged)(size)
-
-
-def _leaking(observed: Rows, damaged: Rows) -> Callable[[float], Rows]:
-    """`with_leak` as a function of the size: the directions are computed once."""
     exact, leaks = {}, {}
     for name, tensor in observed.tensors.items():
         rows = exact[name] = tensor.double()
@@ -88,8 +83,8 @@ def smallest_leak(observed: Rows, damaged: Rows, rejects: Callable[[Rows], bool]
     """
 
     def smallest(name: str) -> float:
-        leaking = _leaking(observed.only(name), damaged.only(name))
-        return smallest_size(lambda size: rejects(leaking(size)))
+        leaky = leaking(observed.only(name), damaged.only(name))
+        return smallest_size(lambda size: rejects(leaky(size)))
 
     shapes = {name: tensor.shape for name, tensor in damaged.tensors.items()}
     names = [

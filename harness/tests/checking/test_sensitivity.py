@@ -44,7 +44,7 @@ def drawn(seed: int, *shape: int) -> torch.Tensor:
 
 def test_a_planted_leak_has_its_size_and_its_direction_in_every_row():
     rows, away = one_tensor(drawn(0, 2, 3, 8)), one_tensor(drawn(1, 2, 3, 8))
-    leaky = sensitivity.with_leak(rows, away, 1e-3)
+    leaky = sensitivity.leaking(rows, away)(1e-3)
     assert distance(leaky["state 0"], rows["state 0"]).flatten().tolist() == pytest.approx(
         [1e-3] * 6, rel=1e-6
     )
@@ -54,14 +54,12 @@ def test_a_planted_leak_has_its_size_and_its_direction_in_every_row():
 
 def test_rows_that_the_control_leaves_alone_leak_too():
     rows = one_tensor(drawn(0, 1, 3, 8))
-    leaky = sensitivity.with_leak(rows, rows, 1e-2)
+    leaky = sensitivity.leaking(rows, rows)(1e-2)
     assert distance(leaky["state 0"], rows["state 0"]).flatten().tolist() == pytest.approx(
         [1e-2] * 3
     )
     ones = one_tensor(torch.ones(1, 3, 8))  # nothing to move towards
-    assert torch.equal(
-        sensitivity.with_leak(ones, ones, 1e-2)["state 0"], ones["state 0"].double()
-    )
+    assert torch.equal(sensitivity.leaking(ones, ones)(1e-2)["state 0"], ones["state 0"].double())
 
 
 def test_the_smallest_size_that_is_seen_is_found_and_none_is_infinite():
