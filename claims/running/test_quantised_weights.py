@@ -28,7 +28,7 @@ def test_a_quantised_model_computes_with_its_dequantised_weights(subject, weight
     prompt = draw(prompts(subject), "prompt")
     expected = quantisation.reference(quantised, prompt.ids)
     allowed = quantisation.tolerance(quantised)
-    quantisation.require_judgeable(quantised, expected, check)
+    quantisation.require_judgeable(quantised, expected)
     check.same(expected, quantised.rows(prompt.ids), allowed)
     dense, packed = quantisation.dense(quantised), quantisation.packed(quantised)
     with quantisation.rescaled(dense, packed, quantisation.factor(quantised)):

@@ -22,8 +22,8 @@ def mean_interval(
     """The mean of independent draws [n] that lie in [``low``, ``high``], by betting.
 
     Waudby-Smith and Ramdas (JRSS B 2024): a gambler who bets that draws are above a mean m gains
-    on average nothing where m is the mean, so the capital exceeds 2 / error with a probability of
-    at most error / 2 (Markov).  The interval excludes all m at which it does, on either side.
+    on average nothing where m is the mean.  So the capital exceeds 2 / error with a probability
+    of at most error / 2 (Markov).  The interval excludes all m at which it does, on either side.
     Nothing is assumed about the distribution; for n equal draws the interval is about Clopper and
     Pearson's.
     """

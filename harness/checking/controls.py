@@ -124,11 +124,8 @@ class Controls:
             "the control passed too": self.never_rejected,
             "the control was never tried": self.never_tried,
         }
-        parts = [f"{how}: {self._listed(names)}" for how, names in groups.items() if names]
-        return "; ".join(parts)
-
-    def _listed(self, names: list[str]) -> str:
-        return "; ".join(map(self.sentence, names))
+        listed = {how: "; ".join(map(self.sentence, names)) for how, names in groups.items()}
+        return "; ".join(f"{how}: {names}" for how, names in listed.items() if names)
 
     def as_json(self) -> dict[str, Any]:
         """Every control: its sentence, counts and margin, and why it does not apply, if so."""

@@ -40,20 +40,12 @@ PASSED_OVER = 10
 would try hundreds to find the first that counts."""
 
 
-class _Enough(BaseException):
-    """Ends the search: nothing more to try; leaves Hypothesis as an interrupt would."""
+class _End(BaseException):
+    """Ends the search as an interrupt would, with the ``error`` to raise, or None for none."""
 
-
-class _NotApplicable(BaseException):
-    """The model lacks a capability for every draw; leaves Hypothesis likewise."""
-
-
-class _Short(BaseException):
-    """The machine lacks what an example takes; leaves Hypothesis likewise, with the error."""
-
-
-class _SmallEnough(BaseException):
-    """A failure has been shrunk often enough; leaves Hypothesis likewise."""
+    def __init__(self, error: BaseException | None = None) -> None:
+        super().__init__()
+        self.error = error
 
 
 class Examples:
@@ -79,7 +71,7 @@ class Examples:
         self.shrunk = 0
         self.unsettled, self.passed_over = "", 0
         self.smallest: Broken | None = None
-        self.known: set[str] = set()
+        self.failures: set[str] = set()
         self.size: Size | None = None
         self.last: dict[str, str] = {}
         self.offer: Offer | None = None
@@ -98,7 +90,7 @@ class Examples:
             self._round(number)
             if self.offer is not None and not number and self.tried < self.most:
                 self._round(number, shared=True)
-            if self.check.can_fail or self._hopeless:
+            if self.check.record.can_fail or self._hopeless:
                 return
 
     def _round(self, number: int, shared: bool = False) -> None:
@@ -110,54 +102,55 @@ class Examples:
         __tracebackhide__ = True
         arguments = with_subject(self.body, self.subject, self.arguments)
         session, calls = self.session, itertools.count()
+        record = self.check.record
         most = self.most - self.tried if shared else self.most
         database = examples(self.offer if shared else None, str(session.seed or 0), most)
 
         def example(data: st.DataObject) -> None:
             __tracebackhide__ = True
-            known = next(calls) < len(database.entries) and self.smallest is None
-            shown: dict[str, str] = {}
+            ours = next(calls) < len(database.entries) and self.smallest is None
+            inputs: dict[str, str] = {}
             self.shrunk += self.smallest is not None
             self.size = None
-            self.check.begin(shared=known)
+            record.begin(shared=ours)
             try:
-                self.body(draw=self._drawer(data, shown), check=self.check, **arguments)
-                self.check.end()
+                self.body(draw=self._drawer(data, inputs), check=self.check, **arguments)
+                record.end()
                 if self.size is not None:
-                    self.check.tokens = max(self.check.tokens, self.size[1])
+                    record.tokens = max(record.tokens, self.size[1])
                 self.tried += 1
             except (Unsettled, hypothesis.errors.UnsatisfiedAssumption) as why:
                 self.unsettled = str(why) if isinstance(why, Unsettled) else ""
                 self.passed_over += 1
                 if self._hopeless and self.smallest is None:
-                    raise _Enough from None
+                    raise _End from None
                 hypothesis.reject()
             except PASSED_ON as error:
                 if shortage(error):
-                    raise _Short(error) from error
+                    raise _End(self.smallest or error) from error
                 # Not a counterexample: another run may raise it from another line.
                 if isinstance(error, capabilities.Missing):
-                    raise _NotApplicable(error) from error
+                    raise _End(error) from error
                 raise
             except Broken as failure:
-                self._failed(failure, shown, data)
+                self._failed(failure, inputs, data)
                 raise
             except ENDS as error:
                 if shortage(error):
-                    raise _Short(error) from error
+                    raise _End(self.smallest or error) from error
                 # A model that rejects a valid input breaks the law as well.
                 self.check.details[ERROR] = shortened(traceback.format_exc(), STORED)
                 first = shortened((str(error).splitlines() or [""])[0], 500)
                 raised = Broken(math.inf, 0.0, f"{type(error).__name__}: {first}")
-                self._failed(raised, shown, data)
+                self._failed(raised, inputs, data)
                 raise raised from error
             if self._small_enough():
-                raise _SmallEnough
+                raise _End(self.smallest)
             self.clock.check()
             if self.smallest is None and (
-                (number and self.check.can_fail) or (self.offer and not number and not shared)
+                (number and record.can_fail) or (self.offer and not number and not shared)
             ):
-                raise _Enough
+                raise _End
 
         # Hypothesis keys its draws in CI by the function's name.
         variant = "_".join([self.subject.name, *map(str, self.arguments.values())])
@@ -187,34 +180,30 @@ class Examples:
             test = hypothesis.reproduce_failure(hypothesis.__version__, blob)(test)
         try:
             test()
-        except (_Enough, hypothesis.errors.Unsatisfiable):
+        except hypothesis.errors.Unsatisfiable:
             return
-        except _NotApplicable as missing:
-            raise missing.args[0] from None
-        except (_SmallEnough, Braked):
-            if self.smallest is None:
-                raise
-            raise self.smallest from None
-        except _Short as short:
-            error = self.smallest or short.args[0]
-            raise error from error.__cause__  # which may be what the machine lacked
+        except _End as end:
+            if end.error is not None:
+                raise end.error from end.error.__cause__  # which may be what the machine lacked
+        except Braked as braked:
+            raise (self.smallest or braked) from None
         except Broken as broken:
             self.blob = _blob(broken) or self.blob
             raise
         except hypothesis.errors.Flaky as flaky:
             self.blob = _blob(flaky) or self.blob
             where = "an example that broke the law once and then did not: not deterministic"
-            raise Broken(self.check.observed, self.check.allowed, where) from flaky
+            raise Broken(record.observed, record.allowed, where) from flaky
 
-    def _drawer(self, data: st.DataObject, shown: dict[str, str]) -> Callable[..., Any]:
+    def _drawer(self, data: st.DataObject, inputs: dict[str, str]) -> Callable[..., Any]:
         def draw(strategy: st.SearchStrategy, label: str) -> Any:
-            if not shown and not self.tried and self.session.replay is None:
+            if not inputs and not self.tried and self.session.replay is None:
                 self.offer = offered(strategy)
             value = data.draw(strategy, label=label)
             if (size := _size(value)) is not None:
                 self.size = size
-            self.check.at_edges |= getattr(value, "at_edges", False)
-            shown[label] = value.show(self.subject) if hasattr(value, "show") else repr(value)
+            self.check.record.at_edges |= getattr(value, "at_edges", False)
+            inputs[label] = value.show(self.subject) if hasattr(value, "show") else repr(value)
             return value
 
         return draw
@@ -228,19 +217,19 @@ class Examples:
         """Whether a failure has been shrunk as often as the profile allows."""
         return self.shrunk > self.session.profile.shrink > 0
 
-    def _failed(self, failure: Broken, shown: dict[str, str], data: st.DataObject) -> None:
+    def _failed(self, failure: Broken, inputs: dict[str, str], data: st.DataObject) -> None:
         """Keep a failure: after the first one, Hypothesis tries smaller examples only.
 
-        `_SmallEnough` ends that, but only at an example that is new to Hypothesis: when it repeats
+        `_End` ends that, but only at an example that is new to Hypothesis: when it repeats
         one, it must see the same failure again, or it would call the law flaky.
         """
         self.tried += 1
         self.failed_at = self.failed_at or self.tried
-        known, blob = repr(shown) in self.known, _encoded(data)
-        self.known.add(repr(shown))
-        self.last, self.smallest, self.blob = shown, failure, blob
-        if not known and self._small_enough():
-            raise _SmallEnough
+        new = repr(inputs) not in self.failures
+        self.failures.add(repr(inputs))
+        self.last, self.smallest, self.blob = inputs, failure, _encoded(data)
+        if new and self._small_enough():
+            raise _End(failure)
 
     def counterexample(self, broken: Broken) -> Counterexample:
         """The smallest failure: its inputs as text, the numbers, and how to see it again."""

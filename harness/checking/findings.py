@@ -11,8 +11,8 @@ A finding is a test function that takes ``subject``, ``draws`` and ``sample``:
 It is called for one block of draws after another.  After every round the interval of the
 statistic is compared with the bound: wholly on the claimed side is upheld, wholly on the other
 refuted.  Repeated looks err more often than one, so each of the K looks that the profile allows
-has confidence 1 - 0.05 / K (Bonferroni; higher where the interval is only approximate, see
-`Statistic.caution`): for any number of looks at most 5 % of findings are decided wrongly.
+has confidence 1 - 0.05 / K (Bonferroni).  It is higher where the interval is only approximate
+(`Statistic.caution`).  For any number of looks at most 5 % of findings are decided wrongly.
 The control is judged in the same way and must come out the other way, or the finding stays
 inconclusive.
 """
@@ -32,7 +32,7 @@ from assay.harness.checking.bounds import Bound as Bound
 from assay.harness.checking.bounds import NoDifference
 from assay.harness.checking.claim import Claim, Session, as_test, with_subject
 from assay.harness.checking.draws import Draws
-from assay.harness.checking.plans import Look, Plan, Settled
+from assay.harness.checking.plans import Look, Plan, Progress
 from assay.harness.checking.profiles import Profile
 from assay.harness.checking.samples import Sample
 from assay.harness.checking.statistics import Pair
@@ -90,9 +90,9 @@ def finding(
     ``draws`` is the size of the first look (default: the statistic's ``fewest``).  Each look has
     twice the draws of the one before, up to ``most`` under the first profile, scaled with the
     draws of other profiles; one call gets a ``block`` of them.  A ``costly`` finding gets the
-    profile's `Profile.prompts` in one call and has one look; ``draws`` is then its number under
-    the first profile, where it is smaller because each draw costs more, and scales with the
-    prompts of other profiles.  ``toy`` says that the finding is about networks that Assay makes
+    profile's `Profile.prompts` in one call and has one look.  ``draws`` is then its number under
+    the first profile, smaller where each draw costs more, and scales with the prompts of other
+    profiles.  ``toy`` says that the finding is about networks that Assay makes
     itself (`harness.plugin.toy`).  Further parameters of the function are pytest's.
     """
     claim = Claim(
@@ -129,7 +129,7 @@ def run(
         if lacking := claim.lacks(subject, brake):
             return claim.not_applicable(subject, lacking)
         with clock.watching(subject):
-            settled = _settle(claim, plan, body, subject, arguments, session, sample, clock)
+            progress = _settle(claim, plan, body, subject, arguments, session, sample, clock)
     except Braked as braked:  # before or after a block of draws
         why = f"{braked}: the machine is {TOO_SLOW}"
         return claim.result(subject, Verdict.INCONCLUSIVE, reason=why)
@@ -137,8 +137,8 @@ def run(
         return claim.result(subject, Verdict.INCONCLUSIVE, reason=str(error))
     except ENDS as error:
         return claim.not_run(subject, error, clock.size)
-    effect, control = settled.effect, settled.control
-    verdict, reason = _conclusion(claim, sample, settled)
+    effect, control = progress.effect, progress.control
+    verdict, reason = _conclusion(claim, sample, progress)
     if TRAINED in claim.needs:
         reason = reason or subject.provenance.caveat
     return claim.result(
@@ -149,7 +149,7 @@ def run(
         bound=plan.bound.nearest(effect.value) if math.isfinite(effect.value) else None,
         margin=_finite(plan.bound.margin(effect.value, effect.interval)),
         interval=_finite_interval(effect.interval),
-        examples=settled.drawn,
+        examples=progress.drawn,
         seconds=time.perf_counter() - started,
         details={
             **{name: _json_number(value) for name, value in sample.details.items()},
@@ -157,7 +157,7 @@ def run(
             significance.P: significance.p_value(
                 plan.bound,
                 sample.defined("effect")[: effect.draws],
-                plan.number_of_looks(session.profile),
+                len(sizes),
                 effect.verdict,
             ),
             "control": claim.control,
@@ -217,32 +217,32 @@ def _settle(
     session: Session,
     sample: Sample,
     clock: ForwardClock,
-) -> Settled:
+) -> Progress:
     """Sample look by look until effect and control are decided."""
     sizes = plan.sizes(session.profile)
-    settled, pace = Settled(most=max(sizes, default=0)), Pace(clock)
+    progress, pace = Progress(most=max(sizes, default=0)), Pace(clock)
     arguments = with_subject(body, subject, arguments)
     for size in sizes:
-        while settled.drawn < size:
-            count = size if plan.costly else min(plan.block, size - settled.drawn)
-            numbers = range(settled.drawn, settled.drawn + count)
+        while progress.drawn < size:
+            count = size if plan.costly else min(plan.block, size - progress.drawn)
+            numbers = range(progress.drawn, progress.drawn + count)
             try:
                 clock.check()
-                pace.check(size - settled.drawn)
+                pace.check(size - progress.drawn)
                 body(draws=Draws(session.seed or 0, claim.id, numbers), sample=sample, **arguments)
             except Braked as braked:
-                settled.stopped = str(braked)
-                return settled
-            settled.drawn += count
+                progress.stopped = str(braked)
+                return progress
+            progress.drawn += count
             pace.took(count)
         # A decision stands: each look errs with its own small share.
-        if settled.effect.verdict is Verdict.INCONCLUSIVE:
-            settled.effect = plan.effect(sample, len(sizes))
-        if settled.control.verdict is Verdict.INCONCLUSIVE:
-            settled.control = plan.control(sample, len(sizes), settled.effect.value)
-        if Verdict.INCONCLUSIVE not in (settled.effect.verdict, settled.control.verdict):
+        if progress.effect.verdict is Verdict.INCONCLUSIVE:
+            progress.effect = plan.effect(sample, len(sizes))
+        if progress.control.verdict is Verdict.INCONCLUSIVE:
+            progress.control = plan.control(sample, len(sizes), progress.effect.value)
+        if Verdict.INCONCLUSIVE not in (progress.effect.verdict, progress.control.verdict):
             break
-    return settled
+    return progress
 
 
 def _sensitivity(plan: Plan, control: Look) -> dict[str, float]:
@@ -252,13 +252,13 @@ def _sensitivity(plan: Plan, control: Look) -> dict[str, float]:
     return {"control sees a difference of": plan.control_bound.sees(control.interval)}
 
 
-def _conclusion(claim: Claim, sample: Sample, settled: Settled) -> tuple[Verdict, str]:
-    effect, control = settled.effect, settled.control
-    if settled.stopped:
-        so_far = f"{settled.drawn} of {settled.most} draws"
-        why = f"{settled.stopped} at {so_far}: the machine is {TOO_SLOW}"
+def _conclusion(claim: Claim, sample: Sample, progress: Progress) -> tuple[Verdict, str]:
+    effect, control = progress.effect, progress.control
+    if progress.stopped:
+        so_far = f"{progress.drawn} of {progress.most} draws"
+        why = f"{progress.stopped} at {so_far}: the machine is {TOO_SLOW}"
         return Verdict.INCONCLUSIVE, why
-    if not settled.drawn:
+    if not progress.drawn:
         return Verdict.INCONCLUSIVE, "the budget is zero: nothing was drawn"
     for name in ("effect", "control"):
         if why := sample.undefined(name):

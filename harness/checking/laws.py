@@ -29,6 +29,7 @@ from assay.harness.checking.claim import Claim, Session, as_test
 from assay.harness.checking.comparing import BY_ROUNDING
 from assay.harness.checking.controls import Controls, Damage
 from assay.harness.checking.examples import Examples
+from assay.harness.checking.record import Record
 from assay.harness.models.machine.quantised_weights import rounding
 from assay.harness.models.machine.shortage import ENDS
 from assay.harness.models.reference import finiteness
@@ -65,9 +66,9 @@ def law(
     """Declare a test function as the law ``id``.
 
     ``says`` is the claim as a sentence, ``needs`` the capabilities that it requires, ``source``
-    the document and section, ``control`` what the body's `Check.rejects` does, in words (where
-    there are several, a sentence for each name; a `Damage` where it applies to some models only),
-    ``enough`` a number of examples beyond which more add nothing.  ``toy`` says that the law is
+    the document and section.  ``control`` says what the body's `Check.rejects` does: where there
+    are several, a sentence for each name, and a `Damage` where one applies to some models only.
+    ``enough`` is a number of examples beyond which more add nothing.  ``toy`` says that the law is
     about networks that Assay makes itself (`harness.plugin.toy`).  ``slow`` says that an example
     takes seconds on any model, because the law compiles it or starts processes: the short profiles
     leave it out.  The function's further parameters are pytest's (fixtures, parametrisation).
@@ -94,7 +95,8 @@ def run(
 ) -> Result:
     """Check a law on drawn examples and return the result."""
     started = time.perf_counter()
-    check = Check(subject, controls=Controls(claim.controls))
+    check = Check(subject, Controls(claim.controls))
+    record = check.record
     counterexample: Counterexample | None = None
     subject.reach, subject.far = session.profile.reach, session.profile.far
     most = claim.examples(session.profile)
@@ -105,16 +107,16 @@ def run(
     try:
         if lacking := claim.lacks(subject, brake):
             return claim.not_applicable(subject, lacking)
-        check.controls.on(subject)
+        record.controls.on(subject)
         with clock.watching(subject):
             examples.search()
     except Braked as braked:
         verdict, reason = Verdict.INCONCLUSIVE, str(braked)
         reason = f"{reason} at {examples.tried} of {most} examples: the machine is {TOO_SLOW}"
     except Broken as broken:
-        check.remember(broken.observed, broken.allowed)
+        record.add(broken.observed, broken.allowed)
         verdict, reason = Verdict.REFUTED, str(broken)
-        if not math.isfinite(broken.observed) and (why := _overflow(claim, subject)):
+        if not math.isfinite(broken.observed) and (why := _overflow(subject)):
             return claim.result(subject, Verdict.INCONCLUSIVE, reason=why)
         if not repeats(subject):
             reason += "; the model is not deterministic: it gives one prompt two outputs"
@@ -127,22 +129,22 @@ def run(
         subject,
         verdict,
         reason=reason,
-        observed=check.observed,
-        bound=check.allowed,
-        margin=margin(check.observed, check.allowed),
+        observed=record.observed,
+        bound=record.allowed,
+        margin=margin(record.observed, record.allowed),
         examples=examples.tried,
         seconds=time.perf_counter() - started,
         counterexample=counterexample,
         details={
             **check.details,
             "control": claim.control,
-            "controls rejected": f"{check.controls.rejected} of {check.controls.tried}",
-            "control margin": check.controls.margin,
-            "controls": check.controls.as_json(),
-            BOUND: check.judged_by,
-            **check.leaks,
-            **_edges(subject, check),
-            **({NOT_REACHED: check.unreached} if reason == check.unreached != "" else {}),
+            "controls rejected": f"{record.controls.rejected} of {record.controls.tried}",
+            "control margin": record.controls.margin,
+            "controls": record.controls.as_json(),
+            BOUND: record.judged_by,
+            **record.detection.as_json(),
+            **_edges(subject, record),
+            **({NOT_REACHED: reason} if reason == record.unreached != "" else {}),
             **({HIDDEN: True} if _is_hidden(check, reason) else {}),
             **({} if examples.failed_at is None else {UNTIL_BROKEN: examples.failed_at}),
             "seconds in forward passes": clock.seconds,
@@ -153,48 +155,47 @@ def run(
             ],
         },
         # A broken law's margins would only cover the examples before the failure.
-        sample={} if counterexample else {"margin": np.asarray(check.margins, dtype=float)},
+        sample={} if counterexample else {"margin": np.asarray(record.margins, dtype=float)},
     )
 
 
 def _conclusion(claim: Claim, check: Check, examples: Examples) -> tuple[Verdict, str]:
     """The verdict on a law that no example broke, and why if it is not upheld on all of them."""
-    if check.unreached:
-        return Verdict.INCONCLUSIVE, check.unreached
-    if not check.compared:
+    record = check.record
+    if record.unreached:
+        return Verdict.INCONCLUSIVE, record.unreached
+    if not record.compared:
         why = NOT_NUMBERS if NOT_NUMBERS in check.details else examples.unsettled
         return Verdict.INCONCLUSIVE, ": ".join(filter(None, ["no example could be compared", why]))
-    if complaint := check.controls.complaint:
+    if complaint := record.controls.complaint:
         return Verdict.INCONCLUSIVE, complaint
-    if check.blunt:
-        return Verdict.INCONCLUSIVE, _too_blunt(check)
-    return Verdict.UPHELD, _short_of(check)
+    if record.detection.blunt:
+        return Verdict.INCONCLUSIVE, _too_blunt(record)
+    return Verdict.UPHELD, _short_of(check.subject, record)
 
 
-def _edges(subject: Subject, check: Check) -> dict[str, Any]:
+def _edges(subject: Subject, record: Record) -> dict[str, Any]:
     """The details about the model's windows, chunks and rotations: which ones prompts passed."""
-    if not check.tokens:
+    if not record.tokens:
         return {}
-    passed, beyond = edges.passed(subject, check.tokens)
+    passed, beyond = edges.passed(subject, record.tokens)
     return {name: each for name, each in ((PASSED, passed), (NOT_PASSED, beyond)) if each}
 
 
-def _short_of(check: Check) -> str:
+def _short_of(subject: Subject, record: Record) -> str:
     """The note of an upheld law whose prompts should pass every edge, on those that none does."""
-    _, beyond = edges.passed(check.subject, check.tokens)
-    if not check.at_edges or not beyond:
+    _, beyond = edges.passed(subject, record.tokens)
+    if not record.at_edges or not beyond:
         return ""
     names = ", ".join(f"{name} of {size}" for name, size in beyond.items())
-    return f"compared up to {check.tokens} tokens, not past {names}"
+    return f"compared up to {record.tokens} tokens, not past {names}"
 
 
-def _overflow(claim: Claim, subject: Subject) -> str:
+def _overflow(subject: Subject) -> str:
     """The token on which the model overflows and its float64 copy does not, in words, or empty.
 
-    Such a model breaks claim C13, and says nothing about another one by an infinite error.
+    Such a model breaks the law of finite numbers, by a finite error, and no other law.
     """
-    if claim.id == "C13":
-        return ""
     try:
         where = finiteness.of_vocabulary(subject)
         if where and not finiteness.of_vocabulary(subject.oracle):
@@ -206,12 +207,13 @@ def _overflow(claim: Claim, subject: Subject) -> str:
 
 def _is_hidden(check: Check, reason: str) -> bool:
     """Whether a law is undecided only because of the rounding of 16 bits."""
-    return reason.endswith(BY_ROUNDING) or (reason == _too_blunt(check) and check.hidden)
+    blunt = reason == _too_blunt(check.record) and check.record.detection.above_goal
+    return reason.endswith(BY_ROUNDING) or (blunt and (check.in_half or not check.wide))
 
 
-def _too_blunt(check: Check) -> str:
+def _too_blunt(record: Record) -> str:
     """The reason of a law that is undecided only because it detects no small enough error."""
-    return f"too blunt: {check.blunt}"
+    return f"too blunt: {record.detection.blunt}"
 
 
 def repeats(subject: Subject) -> bool:

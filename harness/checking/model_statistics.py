@@ -1,7 +1,7 @@
 """Statistics over models and prompts: the unit of a statement about models is the model.
 
 A sample is [n, 2], the value of a prompt and the number of its model, or [n, 3], with the side of
-a comparison (1 or 0) between them; a ratio's has two limits of each value, [n, 4].  Every model
+a comparison (1 or 0) between them.  A ratio's has two limits of each value, [n, 4].  Every model
 has prompts of its own (they are nested).  The models' means are therefore independent draws that
 vary by model and by prompt at once, and Student's t of them covers both.  A side with a single
 model is about this model, and its units are prompts.
@@ -30,7 +30,7 @@ NOWHERE: Pair = (-math.inf, math.inf)
 
 SHARE = 0.4
 """The share of the allowed error for which Student's and Welch's intervals over models are
-computed: for few models with skewed means, such as 0.8 on average and mostly 1, they err more
+computed.  For few models with skewed means, such as 0.8 on average and mostly 1, they err more
 often than nominal (simulated in ``harness/tests/checking/test_model_statistics.py``)."""
 
 
@@ -65,12 +65,17 @@ def difference_interval(sample: Array, confidence: float) -> Pair:
         return NOWHERE
     each = [mean_interval(side[:, 0], (1 + confidence) / 2) for side in (one, other)]
     over_prompts = each[0][0] - each[1][1], each[0][1] - each[1][0]
-    return clip_interval(hull(over_prompts, _welch(one, other, confidence)), -1.0, 1.0)
+    over_models = _welch(units(*one.T), units(*other.T), confidence)
+    return clip_interval(hull(over_prompts, over_models), -1.0, 1.0)
 
 
 def ratio_of_models(sample: Array) -> float:
     """The smallest ratio of the sides' geometric means over models, of [n, 4]."""
-    return math.exp(difference_of_models(_logs(sample[:, [0, 2, 3]])))
+    one, other = sides(sample[:, [0, 2, 3]])
+    if not (len(one) and len(other)):
+        return math.nan
+    means = [np.mean(np.log(units(*side.T))) for side in (one, other)]
+    return math.exp(means[0] - means[1])
 
 
 def ratio_interval(sample: Array, confidence: float) -> Pair:
@@ -95,8 +100,8 @@ def _ratio_within(sample: Array, confidence: float) -> Pair:
     if not any(np.ptp(side) for side in prompts):
         return NOWHERE
     models = [np.log(units(*side.T)) for side in (one, other)]
-    over_models = _welch_of(models[0], models[1], confidence)
-    low, high = hull(over_models, _welch_of(prompts[0], prompts[1], confidence))
+    over_models = _welch(models[0], models[1], confidence)
+    low, high = hull(over_models, _welch(prompts[0], prompts[1], confidence))
     return (math.exp(low), math.exp(high)) if math.isfinite(high - low) else NOWHERE
 
 
@@ -123,20 +128,7 @@ def clip_interval(interval: Pair, low: float, high: float) -> Pair:
     return max(interval[0], low), min(interval[1], high)
 
 
-def _logs(sample: Array) -> Array:
-    """Models' means as logarithms: [models, 3]."""
-    parts = []
-    for side, code in zip(sides(sample), (1.0, 0.0), strict=True):
-        logs = np.log(units(*side.T))
-        parts.append(np.stack([logs, np.full(len(logs), code), np.arange(len(logs))], axis=1))
-    return np.concatenate(parts)
-
-
 def _welch(one: Array, other: Array, confidence: float) -> Pair:
-    return _welch_of(units(*one.T), units(*other.T), confidence)
-
-
-def _welch_of(one: Array, other: Array, confidence: float) -> Pair:
     """The hull of Welch's and Student's intervals: Student's pools the variance of both sides.
 
     Unbounded where a side has one unit, and of zero width where neither side varies.

@@ -28,7 +28,7 @@ class Look:
 
 
 @dataclass
-class Settled:
+class Progress:
     """The looks that decided effect and control, or their last ones; ``drawn`` of ``most`` draws.
 
     ``stopped`` says why the brake struck; empty if it did not.
@@ -75,10 +75,6 @@ class Plan:
         while 0 < sizes[-1] * 2 <= most:
             sizes.append(sizes[-1] * 2)
         return sizes
-
-    def number_of_looks(self, profile: Profile) -> int:
-        """How often the interval may be judged."""
-        return 1 if self.costly else len(self.looks(profile.draws))
 
     def effect(self, sample: Sample, looks: int) -> Look:
         """Judge the claim's own series by its bound, at one of ``looks``."""

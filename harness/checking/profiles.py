@@ -15,7 +15,7 @@ class Profile:
     A law takes ``examples``; where one fails, ``shrink`` more examples try to make it smaller.  A
     finding takes at most ``draws``, and one whose draws cost seconds, such as an inversion,
     ``prompts``.  A claim that takes longer than ``brake`` seconds ends inconclusive, and a finding
-    about a large model (`models.lengths.is_large`) already after ``large_brake``: to train one
+    about a large model (`models.lengths.is_large`) already after ``large_brake``.  To train one
     hundred inputs of such a model takes minutes, which its user does not wait for in ``quick``.
 
     Most prompts of a law have at most ``reach`` tokens times the model's parameters: a law about a
@@ -27,7 +27,7 @@ class Profile:
     Only with ``slow_laws`` it includes the laws that are slow on any model.
 
     ``glance`` draws as much for a finding as ``quick``: an interval that is valid at every size
-    still contains 0.7 after twelve draws that are all 1, so with half of the draws most findings
+    still contains 0.7 after twelve draws that are all 1.  With half of the draws most findings
     would cost half as much and decide nothing.
     """
 

@@ -9,9 +9,8 @@ comparison rejects.
 from __future__ import annotations
 
 import bisect
-import functools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import torch
@@ -49,9 +48,6 @@ Float16 has three bits more than bfloat16, so its goal is an eighth.  Two passes
 are each off by 1e-2 in bfloat16 (docs/power.md), which hides smaller leaks.
 """
 
-HALVES = (torch.float16, torch.bfloat16)
-"""Dtypes in which rounding hides faults that float32 shows."""
-
 TIMES_NOISE = 12.0
 """A law must detect a leak of this multiple of the plain path's rounding error, where its goal is
 less: twice the factor of the bound in float32 (`harness.models.reference.tolerances.TOLERANCES`).
@@ -61,16 +57,11 @@ MOST = 100.0
 """The largest multiple of its goal at which a law must detect a leak under any rounding."""
 
 
-def with_leak(observed: Rows, damaged: Rows, size: float) -> Rows:
-    """``observed`` + ``size`` × ‖its row‖ × the direction to ``damaged``, in float64.
+def leaking(observed: Rows, damaged: Rows) -> Callable[[float], Rows]:
+    """By size: ``observed`` + size × ‖its row‖ × the direction to ``damaged``, in float64.
 
     A row that the control leaves unchanged moves towards itself with its features rolled by one.
     """
-    return _leaking(observed, damaged)(size)
-
-
-def _leaking(observed: Rows, damaged: Rows) -> Callable[[float], Rows]:
-    """`with_leak` as a function of the size: the directions are computed once."""
     exact, leaks = {}, {}
     for name, tensor in observed.tensors.items():
         rows = exact[name] = tensor.double()
@@ -90,21 +81,18 @@ def smallest_leak(observed: Rows, damaged: Rows, rejects: Callable[[Rows], bool]
     ``rejects`` compares the tensors in its argument.  Infinite where a leak as large as a row is
     not detected in some tensor, and NaN where no tensor has the control's shape.
     """
-    largest = math.nan
-    for name in observed.tensors:
-        other = damaged.tensors.get(name)
-        if name == "router gap" or other is None or observed[name].shape != other.shape:
-            continue
-        leaking = _leaking(observed.only(name), damaged.only(name))
-        size = smallest_size(functools.partial(_rejected, leaking, rejects))
-        largest = size if math.isnan(largest) else max(largest, size)
-    return largest
 
+    def smallest(name: str) -> float:
+        leaky = leaking(observed.only(name), damaged.only(name))
+        return smallest_size(lambda size: rejects(leaky(size)))
 
-def _rejected(
-    leaking: Callable[[float], Rows], rejects: Callable[[Rows], bool], size: float
-) -> bool:
-    return rejects(leaking(size))
+    shapes = {name: tensor.shape for name, tensor in damaged.tensors.items()}
+    names = [
+        name
+        for name, tensor in observed.tensors.items()
+        if name != "router gap" and tensor.shape == shapes.get(name)
+    ]
+    return max(map(smallest, names), default=math.nan)
 
 
 def smallest_size(sees: Callable[[float], bool]) -> float:
@@ -113,14 +101,13 @@ def smallest_size(sees: Callable[[float], bool]) -> float:
     return SIZES[place] if place < len(SIZES) else math.inf
 
 
-def beyond_rounding(dtypes: Iterable[str]) -> list[str]:
+def beyond_rounding(dtypes: Collection[str]) -> list[str]:
     """For each dtype of 16 bits, by name: a line on the faults that only float32 would show."""
     fine = GOALS[torch.float32].other
     return [
         f"{name}: laws need only see faults of {GOALS[dtype].one_shape:g} of a row, or of "
         f"{GOALS[dtype].other:g} where two passes differ in shape; with --dtype=float32 they see "
         f"{fine:g}"
-        for name in dtypes
-        for dtype in HALVES
-        if f"torch.{name}" == str(dtype)
+        for name, dtype in (("float16", torch.float16), ("bfloat16", torch.bfloat16))
+        if name in dtypes
     ]

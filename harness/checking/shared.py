@@ -33,8 +33,8 @@ def offer(strategy: st.SearchStrategy[Value], draws: Offer) -> st.SearchStrategy
 
 def offered(strategy: st.SearchStrategy[Any]) -> Offer | None:
     """What makes shared values of ``strategy``; None where it has none."""
-    found: Offer | None = getattr(strategy, _OFFER, None)
-    return found
+    offers: Offer | None = getattr(strategy, _OFFER, None)
+    return offers
 
 
 class Shared(ExampleDatabase):

@@ -17,9 +17,9 @@ from scipy import stats
 
 from assay.harness.checking import model_statistics
 from assay.harness.checking.bounded import mean_interval
+from assay.harness.checking.model_statistics import NOWHERE as NOWHERE
+from assay.harness.checking.model_statistics import Pair as Pair
 from assay.harness.results.arrays import Array
-
-Pair = tuple[float, float]
 
 RESAMPLES = 2000
 """Of a bootstrap: the ends of an interval then vary by a few hundredths of its width."""
@@ -27,8 +27,6 @@ RESAMPLES = 2000
 AT_ONCE = 1 << 17
 """Numbers of resamples in memory together: they fit in the processor's cache, and 8192 draws do
 not fill gigabytes."""
-
-NOWHERE: Pair = (-math.inf, math.inf)
 
 
 @dataclass(frozen=True)
@@ -104,38 +102,14 @@ def _ratio(x: Array, y: Array, axis: int = -1) -> Array:
 
 def _rank_correlation(x: Array, y: Array, axis: int = -1) -> Array:
     """Spearman's, over the last axis of arrays of any number of dimensions."""
-    x, y = (_centred(stats.rankdata(each, axis=axis)) for each in (x, y))
-    return _cosine(x, y)
+    x, y = (_direction(stats.rankdata(each, axis=-1)) for each in (x, y))
+    return np.asarray(np.einsum("...i,...i->...", x, y))
 
 
-def _rank_correlation_of_codes(x: Array, y: Array, axis: int = -1) -> Array:
-    """The same for small integers, which are counted instead of sorted."""
-    x, y = (_centred(_ranks_of_codes(each)) for each in (x, y))
-    return _cosine(x, y)
-
-
-def _ranks_of_codes(codes: Array) -> Array:
-    """Ranks along the last axis, less one half; ties share their mean rank."""
-    codes = codes.astype(np.intp)
-    width, rows = int(codes.max()) + 1, codes.reshape(-1, codes.shape[-1])
-    place = rows + width * np.arange(len(rows))[:, None]
-    counts = np.bincount(place.ravel(), minlength=width * len(rows)).reshape(-1, width)
-    ranks = counts.cumsum(1) - 0.5 * counts
-    return np.asarray(ranks.take(place).reshape(codes.shape))
-
-
-def _centred(x: Array) -> Array:
-    return np.asarray(x - x.mean(axis=-1, keepdims=True))
-
-
-def _cosine(x: Array, y: Array) -> Array:
-    sizes = np.einsum("...i,...i->...", x, x) * np.einsum("...i,...i->...", y, y)
-    return np.asarray(np.einsum("...i,...i->...", x, y) / np.sqrt(sizes))
-
-
-def _of_rank_correlation(sample: Array, confidence: float) -> Pair:
-    codes = [np.unique(column, return_inverse=True)[1] for column in sample.T]
-    return _bootstrap(_rank_correlation_of_codes, np.stack(codes, axis=1), confidence)
+def _direction(x: Array) -> Array:
+    """``x`` less its mean, with length 1, over the last axis."""
+    x = x - x.mean(axis=-1, keepdims=True)
+    return np.asarray(x / np.linalg.norm(x, axis=-1, keepdims=True))
 
 
 share = Statistic("share", lambda sample: np.count_nonzero(sample) / len(sample), _of_share)
@@ -167,7 +141,7 @@ ratio_of_means = Statistic(
 rank_correlation = Statistic(
     "rank correlation",
     lambda sample: float(_rank_correlation(*sample.T)),
-    _of_rank_correlation,
+    partial(_bootstrap, _rank_correlation),
     caution=0.5,
     fewest=128,
     resampled=True,

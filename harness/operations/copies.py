@@ -46,7 +46,7 @@ class Apart:
         """The distance where each of the copy's rows is off by ``size`` of its length, rounded to
         its own dtype, and the allowed one.
         """
-        moved = sensitivity.with_leak(self.theirs, self.theirs, size).tensors
+        moved = sensitivity.leaking(self.theirs, self.theirs)(size).tensors
         rounded = {name: moved[name].to(own.dtype) for name, own in self.theirs.tensors.items()}
         return _apart(Rows(rounded), self.mine).error, self.allowed
 

@@ -19,7 +19,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from assay.harness.checking.check import Check
 from assay.harness.checking.comparing import Unsettled
 from assay.harness.checking.reference import Reference
 from assay.harness.checking.sensitivity import GOALS
@@ -29,7 +28,13 @@ from assay.harness.models.machine import quantised_weights
 from assay.harness.models.machine.shortage import ENDS, pass_on
 from assay.harness.models.reference import dequantised, float64, precision
 from assay.harness.models.reference.copying import copy_model
-from assay.harness.models.reference.tolerances import TOLERANCES, Tolerance, bit_equal, one_bit_off
+from assay.harness.models.reference.tolerances import (
+    ROUTER_GAP,
+    TOLERANCES,
+    Tolerance,
+    bit_equal,
+    one_bit_off,
+)
 from assay.harness.models.subject import compat
 from assay.harness.models.subject.memo import memo
 from assay.harness.models.subject.subject import Subject
@@ -213,7 +218,7 @@ def reference(quantised: Subject, ids: Tensor) -> Reference:
     return Reference(plain.rows(ids), quantised.oracle.rows(ids))
 
 
-def require_judgeable(quantised: Subject, expected: Reference, check: Check) -> None:
+def require_judgeable(quantised: Subject, expected: Reference) -> None:
     """Raise `Unsettled` where rounding activations to 8 bits alone moves a row so far that nothing
     can be said of the kernel.
 
@@ -222,7 +227,7 @@ def require_judgeable(quantised: Subject, expected: Reference, check: Check) -> 
     if not quantised_weights.rounds_activations(quantised.model):
         return
     allows = tolerance(quantised)
-    errors = expected.errors(check.gap(allows)).values()
+    errors = expected.errors(ROUTER_GAP * allows.floor).values()
     if any(allows.is_capped(distance.error) for distance in errors):
         raise Unsettled("rounding activations to 8 bits moves a row farther than any bound allows")
 

@@ -85,7 +85,17 @@ def test_all_laws_or_findings_can_be_asked_for() -> None:
         ({"profile": "fast"}, "fast"),
         ({"claims": ["Z9"]}, "no such claim"),
         ({"claims": []}, "name some"),
+        ({"claims": None}, "claims"),
+        ({"claims": [5]}, "claims"),
         ({"attends": "sideways"}, "choose from causal, both"),
+        ({"seed": "x"}, "seed"),
+        ({"seed": 1.5}, "seed"),
+        ({"seed": -1}, "seed"),
+        ({"profile": ["glance"]}, "profile"),
+        ({"replay": 5}, "is no text"),
+        ({"name": None}, "is no text"),
+        ({"tokenizer": "path/to/a/tokenizer"}, "and not a tokenizer of transformers"),
+        ({"tokenizer": object()}, "and not a tokenizer of transformers"),
     ],
 )
 def test_what_cannot_be_used_is_refused(options: dict, why: str) -> None:
@@ -97,7 +107,8 @@ def test_the_examples_in_docstrings_run() -> None:
     assert doctest.testmod(importlib.import_module("assay.run")) == (0, 4)
 
 
-def test_nothing_else_is_offered() -> None:
+def test_what_is_public_is_listed_and_nothing_else_is_offered() -> None:
+    assert dir(assay) == sorted(assay.__all__)
     with pytest.raises(AttributeError, match="nosuch"):
         _ = assay.nosuch
 
@@ -138,7 +149,3 @@ def test_a_model_is_taken_by_its_name_or_folder(tmp_path: Path) -> None:
         assert list(run.run.subjects) == [str(named)]
     with pytest.raises(BadInput, match="no-such-type"):
         assay.check("tiny:no-such-type")
-
-
-def test_dir_shows_what_is_public() -> None:
-    assert dir(assay) == sorted(assay.__all__)

@@ -171,7 +171,7 @@ class Level:
         Raises `Unsettled` where the plain path itself is off by more than any bound allows, as
         where it overflows.
         """
-        self.check.begin()
+        self.check.record.begin()
         for name, own in expected.errors(ROUTER_GAP * self.tolerance.floor).items():
             if not own.error <= self.tolerance.most:
                 raise Unsettled(
@@ -205,7 +205,7 @@ class Level:
             if found is not None:
                 broken = found, ids
                 break
-        observed, allowed = self.check.observed, self.check.allowed
+        observed, allowed = self.check.record.observed, self.check.record.allowed
         moved = self.control(settled or self.comparison.prompts)
         details: dict[str, Any] = {"controls": {}, "moved weight": moved and moved.as_json()}
         details["prompts compared"] = f"{len(settled)} of {tried}"

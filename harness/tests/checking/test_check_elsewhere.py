@@ -36,16 +36,16 @@ def lucky(check: Check, more: bool = True):
 def test_a_plain_path_that_is_right_by_luck_accuses_no_other():
     check = Check(toy("gpt2"))
     other = cancelling(check.subject)
-    check.begin()
+    check.record.begin()
     check.same(lucky(check), other)
-    assert check.observed <= check.allowed
+    assert check.record.observed <= check.record.allowed
     with pytest.raises(Broken):
         Check(toy("gpt2")).same(lucky(check, more=False), other)
 
 
 def test_an_error_that_rounding_does_not_explain_is_still_one():
     check = Check(toy("gpt2"))
-    check.begin()
+    check.record.begin()
     with pytest.raises(Broken):
         check.same(lucky(check), cancelling(check.subject).map(lambda t: t * 1.01))
 
@@ -58,13 +58,13 @@ def test_the_plain_path_is_run_again_only_where_a_law_seems_broken():
         return subject.rows(torch.tensor([[5, 7, 9]]))
 
     expected = check.reference(plain)
-    check.begin()
+    check.record.begin()
     check.same(expected, expected.plain)
     assert len(runs) == 2
     with pytest.raises(Broken):
         check.same(expected, expected.plain.map(lambda t: t * (1 + 1e-4)))
     assert len(runs) == 2 + MACHINES
-    check.begin()
+    check.record.begin()
     with pytest.raises(Broken):  # more than any bound allows: nothing could excuse it
         check.same(check.reference(plain), expected.plain.map(lambda t: t * 2))
     assert len(runs) == 2 + MACHINES + 2
@@ -112,7 +112,7 @@ SOUND, LOST = rounded(0, 0), rounded(0.7, 3)
 )
 def test_rows_that_rounding_decides_do_not_count(expected, observed, refuted):
     check = Check(toy("mixtral", "bfloat16"))
-    check.begin()
+    check.record.begin()
     with pytest.raises(Broken) if refuted else nullcontext():
         check.same(expected, observed)
 

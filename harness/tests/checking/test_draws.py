@@ -51,14 +51,10 @@ def test_some_of_the_draws_are_the_same_draws():
 
 
 @pytest.mark.parametrize("other", [Draws(1, "X1", range(200)), MANY.for_claim("X2")])
-def test_another_seed_or_claim_draws_otherwise(other):
+def test_another_seed_claim_or_purpose_draws_otherwise(other):
     for one, another in zip(everything(MANY), everything(other), strict=True):
         assert not torch.equal(one, another)
-
-
-def test_another_purpose_draws_otherwise():
     assert not torch.equal(MANY.normal(4, purpose="one"), MANY.normal(4, purpose="other"))
-    assert torch.equal(MANY.normal(4, purpose="one"), MANY.normal(4, purpose="one"))
 
 
 def test_the_global_generator_is_neither_asked_nor_moved():
@@ -68,12 +64,6 @@ def test_the_global_generator_is_neither_asked_nor_moved():
     assert torch.equal(torch.get_rng_state(), before)
     torch.manual_seed(4)
     assert all(map(torch.equal, one, everything(MANY)))
-
-
-def test_draws_are_unlike_one_another():
-    assert len(MANY.normal().unique()) == 200
-    assert abs(float(MANY.normal(50).mean())) < 0.05
-    assert float(MANY.normal(50).std()) == pytest.approx(1, abs=0.05)
 
 
 def test_whole_numbers_reach_both_ends_and_not_beyond():
@@ -90,12 +80,6 @@ def test_orders_are_permutations_and_never_the_identity(last, n):
     assert orders.shape == (200, n)
     assert permutations(orders)
     assert not still(orders).all(1).any()
-
-
-def test_what_must_not_be_drawn_is_told_apart():
-    """The two checks above reject what they are there to reject."""
-    assert not permutations(torch.tensor([[0, 1, 1]]))
-    assert still(torch.tensor([[0, 1, 2]])).all(1).any()
 
 
 @pytest.mark.parametrize("n", [3, 4, 12])
@@ -124,11 +108,6 @@ def test_too_few_places_have_no_order(n, last):
         MANY.orders(n, last)
 
 
-def test_two_places_can_only_be_exchanged():
-    for last in ("anywhere", "moved"):
-        assert MANY.orders(2, last).unique(dim=0).tolist() == [[1, 0]]
-
-
 # Exchanges.
 
 
@@ -139,21 +118,13 @@ def test_an_exchange_is_of_two_places_before_the_last(n, first):
     assert permutations(orders)
     assert ((~still(orders)).sum(1) == 2).all()
     assert still(orders)[:, -1].all()
+    assert (still(orders)[:, 0] != first).all()
     assert torch.equal(orders.gather(1, orders), torch.arange(n).expand(200, n))
 
 
-@pytest.mark.parametrize("n", [4, 5, 24])
-def test_an_exchange_is_with_the_first_place_or_never(n):
-    assert not still(MANY.exchanges(n, first=True))[:, 0].any()
-    assert still(MANY.exchanges(n, first=False))[:, 0].all()
-
-
-def test_every_place_is_exchanged():
+def test_every_place_is_exchanged_and_three_are_too_few():
     with_first = MANY.exchanges(5, first=True)
     assert with_first[:, 0].unique().tolist() == [1, 2, 3]
     assert len(MANY.exchanges(5, first=False).unique(dim=0)) == 3
-
-
-def test_three_places_have_no_exchange_before_the_last():
     with pytest.raises(ValueError, match="3 positions have no such exchange"):
         MANY.exchanges(3, first=False)

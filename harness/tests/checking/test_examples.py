@@ -6,13 +6,11 @@ import itertools
 
 import pytest
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from assay.harness.checking.comparing import Unsettled
 from assay.harness.checking.examples import PASSED_OVER, ROUNDS
 from assay.harness.checking.laws import law
 from assay.harness.checking.profiles import PROFILES
-from assay.harness.results.encoding import encode
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.toys import Time, budget, fresh, prompt, toy, verdict
 
@@ -98,17 +96,7 @@ def test_a_law_that_is_broken_before_the_brake_strikes_stays_refuted(time):
     assert result.counterexample.blob
 
 
-def test_the_time_that_an_example_takes_changes_nothing(time):
-    for limit in (777, 10_000):
-        quick, slow = (
-            verdict(slow_from(1, time, seconds, limit), toy("gpt2"), budget(50, shrink=20))
-            for seconds in (0.0, 1000.0)
-        )
-        one, other = (encode(replace(each, seconds=0.0)) for each in (quick, slow))
-        assert one == other
-
-
-@pytest.mark.parametrize("rejected_at", [1, 12, 13, 30])
+@pytest.mark.parametrize("rejected_at", [1, 12, 13, 30, 10**9])
 def test_more_rounds_of_examples_follow_until_the_control_is_rejected(rejected_at):
     tried = itertools.count(1)
 
@@ -118,17 +106,8 @@ def test_more_rounds_of_examples_follow_until_the_control_is_rejected(rejected_a
         check.judge_control(2.0 if next(tried) == rejected_at else 0.0, 1.0)
 
     result = verdict(declare(body), toy("gpt2"), budget(12))
-    assert (result.verdict, result.examples) == (Verdict.UPHELD, max(12, rejected_at))
-
-
-def test_a_control_that_is_never_rejected_ends_the_search_after_its_rounds():
-    def body(draw, check):
-        draw(st.integers(0, 10**9), "number")
-        check.judge(0.0, 1.0)
-        check.judge_control(0.0, 1.0)
-
-    result = verdict(declare(body), toy("gpt2"), budget(12))
-    assert (result.verdict, result.examples) == (Verdict.INCONCLUSIVE, 12 * ROUNDS)
+    verdict_ = Verdict.UPHELD if rejected_at < 10**9 else Verdict.INCONCLUSIVE
+    assert (result.verdict, result.examples) == (verdict_, min(max(12, rejected_at), 12 * ROUNDS))
 
 
 def test_a_search_ends_after_so_many_examples_that_do_not_count():
@@ -156,7 +135,7 @@ def test_shrinking_ends_after_as_many_tries_as_the_profile_has():
     assert hasty.counterexample.blob
 
 
-@pytest.mark.parametrize("shrink", [1, 2, 3, 5, 8, 13, 21])
+@pytest.mark.parametrize("shrink", [1, 5, 21])
 def test_a_failure_whose_shrinking_is_cut_short_is_kept_and_can_be_seen_again(shrink):
     """Whatever Hypothesis was about: passing, failing, or going back to what it knows."""
     law = declare(lambda draw, check: numbers(draw, check, limit=10))
@@ -215,12 +194,3 @@ def test_the_smallest_failure_is_found_and_its_blob_shows_it_again():
     assert again.counterexample.inputs == {"number": "778"}
     assert again.counterexample.observed == 778
     assert again.examples < first.examples
-
-
-def test_a_law_takes_parametrised_arguments_beside_its_own():
-    def body(limit, draw, check):
-        numbers(draw, check, limit)
-
-    for limit, expected in [(10_000, Verdict.UPHELD), (-1, Verdict.REFUTED)]:
-        result = verdict(declare(body), toy("gpt2"), arguments={"limit": limit})
-        assert result.verdict is expected

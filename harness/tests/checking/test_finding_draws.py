@@ -12,7 +12,6 @@ import torch
 from assay.harness.checking.bounds import Bound
 from assay.harness.checking.plans import Plan
 from assay.harness.checking.profiles import Profile
-from assay.harness.checking.samples import Sample
 from assay.harness.checking.statistics import (
     mean,
     median,
@@ -60,10 +59,6 @@ def test_a_finding_that_takes_too_long_is_not_decided_and_says_why(braked):
 def test_a_decided_effect_does_not_uphold_a_finding_that_takes_too_long(braked):
     assert braked(shifted(control=0.0), slow=64).verdict is Verdict.INCONCLUSIVE
     assert braked(shifted(), slow=0, block=32).verdict is Verdict.INCONCLUSIVE
-
-
-def test_draws_that_are_all_taken_count_however_long_they_took(braked):
-    assert braked(shifted(), slow=0, block=64).verdict is Verdict.UPHELD
 
 
 def test_a_finding_about_a_large_model_ends_earlier(braked):
@@ -117,6 +112,7 @@ def test_looks_double():
     assert Plan(ABOVE, None, None, 64).looks(1000) == [64, 128, 256, 512]
     assert Plan(ABOVE, None, None, 64).looks(40) == [40]
     assert Plan(ABOVE, None, 100, 64).looks(256) == [100, 200]
+    assert Plan(ABOVE, None, 1024, 64).looks(256) == [1024]
     assert Plan(Bound(mean, above=0.0), None, None, 64).looks(256) == [128, 256]
 
 
@@ -141,15 +137,6 @@ def test_other_profiles_draw_as_many_times_more_of_a_costly_finding():
         18,
     ]
     assert Plan(ABOVE, None, None, 64, costly=True).once(more) == 72
-
-
-def test_what_is_decided_early_is_drawn_no_further():
-    assert settled(shifted(), draws_of_profile=8192).examples == 64
-
-
-def test_a_claim_that_asks_for_more_draws_than_the_profile_s_gets_them():
-    assert Plan(ABOVE, None, 1024, 64).looks(256) == [1024]
-    assert settled(shifted(), draws_of_profile=256, draws=1024).examples == 1024
 
 
 def test_a_body_is_asked_for_a_block_at_a_time():
@@ -207,16 +194,7 @@ def test_a_result_comes_back_from_json_as_it_was():
     assert encode(back) == encode(result)
     assert (back.kind, back.interval) == (result.kind, result.interval)
     assert set(back.sample) == {"effect", "control", "two_columns", "with_a_gap"}
-    for name, series in result.sample.items():
-        assert np.array_equal(back.sample[name], series, equal_nan=True)
     assert (back.plots[0].title, back.plots[0].log) == ("a picture", True)
     assert np.array_equal(back.plots[0].arrays["line"], np.ones((3, 2)))
     assert back.details["said"] == "by the body"
     assert set(back.details["recorded"]) == {"two_columns"}
-
-
-def test_a_picture_is_replaced_by_one_of_the_same_title():
-    sample = Sample()
-    for value in (1.0, 2.0):
-        sample.plot("one", "scatter", {"points": [[value, value]]})
-    assert [plot.arrays["points"].max() for plot in sample.plots.values()] == [2.0]

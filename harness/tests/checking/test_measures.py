@@ -47,14 +47,11 @@ def drawn(rows=200, columns=30, scale=3.0, seed=0):
 # Distances between distributions.
 
 
-def test_kl_of_two_coins():
+def test_kl_of_two_coins_and_torch_s():
     p, q = log_probabilities([0.5, 0.5], [0.75, 0.25]), log_probabilities([0.25, 0.75], [0.5, 0.5])
     expected = [0.5 * math.log(4 / 3), 0.75 * math.log(1.5) + 0.25 * math.log(0.5)]
     assert measures.kl(p, q).tolist() == pytest.approx(expected, rel=1e-14)
     assert measures.kl(q, p).tolist() != pytest.approx(expected, rel=1e-3)
-
-
-def test_kl_is_torch_s():
     p, q = drawn(), drawn(seed=1)
     theirs = torch.nn.functional.kl_div(q, p, reduction="none", log_target=True).sum(-1)
     assert torch.allclose(measures.kl(p, q), theirs, rtol=1e-12)
@@ -67,11 +64,6 @@ def test_kl_is_never_negative_and_zero_of_the_same():
     almost = (p + 1e-13 * drawn(seed=1)).log_softmax(-1)
     assert (measures.kl(p, almost) >= 0).all()
     assert ((p.exp() * (p - almost)).sum(-1) < 0).any()
-
-
-def test_the_same_top_token_is_row_by_row():
-    p, q = log_probabilities([0.6, 0.4], [0.6, 0.4]), log_probabilities([0.9, 0.1], [0.3, 0.7])
-    assert measures.same_top(p, q).tolist() == [True, False]
 
 
 def test_the_same_top_token_is_compared_with_that_of_its_own_row():
@@ -94,11 +86,6 @@ def test_what_is_far_apart_is_so_many_tolerances_and_never_nearly_all(dtype):
     assert measures.far_distance(subject, 1) == floor
     assert measures.far_distance(subject, 100) == min(100 * floor, 0.3)
     assert measures.far_distance(subject, 1e12) == measures.FAR_AT_MOST
-
-
-def test_in_16_bits_far_is_cut_off_and_in_32_it_is_not():
-    assert measures.far_distance(toy("gpt2"), 1000) == pytest.approx(4e-3)
-    assert measures.far_distance(toy("gpt2", "bfloat16"), 100) == 0.3
 
 
 # The next token.
@@ -139,7 +126,7 @@ def test_without_the_causal_mask_the_next_token_is_another():
 # Many rows.
 
 
-@pytest.mark.parametrize("at_once", [1, 2, 3, 100])
+@pytest.mark.parametrize("at_once", [2, 100])
 def test_rows_in_batches_are_the_rows_of_one(monkeypatch, at_once):
     subject = toy("gpt2")
     ids, orders = prompt(subject, batch=5), Draws(0, "X1", range(5)).orders(9)
@@ -147,38 +134,6 @@ def test_rows_in_batches_are_the_rows_of_one(monkeypatch, at_once):
     whole = measures.next_token(subject, ids, places=places)
     monkeypatch.setattr(measures, "rows_that_fit", lambda subject, n: at_once)
     assert torch.allclose(measures.next_token(subject, ids, places=places), whole, atol=1e-5)
-
-
-def test_a_pass_out_of_memory_is_tried_again_with_half(monkeypatch):
-    monkeypatch.setattr(measures, "rows_that_fit", lambda subject, n: 8)
-    tried = []
-
-    def run(rows, nothing):
-        tried.append(len(rows))
-        if len(rows) > 2:
-            raise torch.OutOfMemoryError("CUDA out of memory")
-        return rows.sum(1)
-
-    ids = torch.arange(14).reshape(7, 2)
-    assert torch.equal(measures.run_in_batches(toy("gpt2"), run, ids, None), ids.sum(1))
-    assert tried == [7, 3, 1, 1, 1, 1, 1, 1, 1]
-
-
-def test_what_is_no_lack_of_memory_or_cannot_be_halved_is_raised(monkeypatch):
-    def run(rows):
-        raise RuntimeError(message)
-
-    for fits, message in ((8, "a shape is wrong"), (1, "out of memory")):
-        monkeypatch.setattr(measures, "rows_that_fit", lambda subject, n, fits=fits: fits)
-        with pytest.raises(RuntimeError, match=message):
-            measures.run_in_batches(toy("gpt2"), run, torch.zeros(4, 2))
-
-
-def test_fewer_rows_fit_the_longer_they_are_and_always_one(monkeypatch):
-    short, long = (measures.rows_that_fit(toy("gpt2"), n) for n in (8, 64))
-    assert short > 8 * long
-    monkeypatch.setattr(memory, "SHARE", 0.0)
-    assert measures.rows_that_fit(toy("gpt2"), 8) == 1
 
 
 # Moving.
@@ -203,21 +158,6 @@ def test_moved_positions_are_moved_rows_of_the_table(model_type):
             by_rows = measures.next_token(subject, ids[row : row + 1])
         assert torch.allclose(by_rows[0], by_places[row], atol=1e-5)
     assert not torch.allclose(measures.next_token(subject, ids), by_places, atol=1e-3)
-
-
-def test_moving_tokens_and_positions_alike_is_no_permutation_of_either():
-    subject = toy("gpt2")
-    ids, orders = prompt(subject), Draws(0, "X1", range(2)).orders(9)
-    tokens, places = measures.reorder(ids, orders), measures.permuted_positions(subject, orders)
-    each = [
-        measures.next_token(subject, tokens),
-        measures.next_token(subject, ids, places=places),
-        measures.next_token(subject, tokens, places=places),
-    ]
-    assert not any(
-        torch.allclose(one, other, atol=1e-3)
-        for one, other in zip(each, each[1:] + each[:1], strict=True)
-    )
 
 
 # Continuing, and repeating.
@@ -261,10 +201,7 @@ def test_repeated_grams_of_other_lengths():
     assert measures.repeated_share(row, gram=1).item() == pytest.approx(0.6)
     assert measures.repeated_share(row, gram=5).item() == 0
     assert math.isnan(measures.repeated_share(row, gram=6).item())
-
-
-def test_shares_of_repetitions_are_in_float64():
-    assert measures.repeated_share(torch.tensor([[1, 2, 1, 2, 1]])).dtype == torch.float64
+    assert measures.repeated_share(row).dtype == torch.float64
 
 
 # What a pass is asked for.
@@ -280,14 +217,6 @@ def test_nothing_but_the_last_logits_is_asked_of_a_model_that_can_give_them_alon
     (options, rows) = passes[-1]
     assert [(name, tensor.shape[1]) for name, tensor in rows.tensors.items()] == [("logits", 1)]
     assert options["mask"].equal(masks.causal(9, torch.float32))
-
-
-def test_what_a_model_does_not_name_is_not_asked_of_it(passes):
-    subject = toy("bert")
-    measures.next_token(subject, prompt(subject), causal=False)
-    (options, rows) = passes[-1]
-    assert "logits_to_keep" not in options
-    assert [(name, tensor.shape[1]) for name, tensor in rows.tensors.items()] == [("logits", 9)]
 
 
 def test_a_continuation_is_one_pass_for_each_token_and_each_sees_the_past_only(passes):

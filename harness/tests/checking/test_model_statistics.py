@@ -19,8 +19,6 @@ from assay.harness.checking.statistics import (
 )
 from assay.harness.results.verdicts import Verdict
 
-pytestmark = pytest.mark.nightly
-
 SAMPLES = 100
 
 
@@ -49,26 +47,15 @@ def interval(statistic, sample):
     return statistic.interval(sample, 1 - ERROR * statistic.caution)
 
 
-@pytest.mark.parametrize(("models", "prompts"), [(6, 4), (5, 12)])
-@pytest.mark.parametrize("alike", [4.0, 1000.0])
-@pytest.mark.parametrize("mean", [0.5, 0.8, 0.95])
-def test_a_mean_over_models_is_outside_in_one_of_twenty_at_most(models, prompts, alike, mean):
+@pytest.mark.nightly
+@pytest.mark.parametrize("mean", [0.5, 0.95])
+def test_a_mean_over_models_is_outside_in_one_of_twenty_at_most(mean):
     rng = np.random.default_rng(0)
-    samples = [recoveries(rng, models, prompts, mean, alike) for _ in range(SAMPLES)]
+    samples = [recoveries(rng, 6, 4, mean, 4.0) for _ in range(SAMPLES)]
     assert misses([interval(model_mean, each) for each in samples], mean) <= ERROR
 
 
-@pytest.mark.parametrize("alike", [4.0, 1000.0])
-@pytest.mark.parametrize(("one", "other"), [(0.5, 0.5), (0.1, 0.9)])
-def test_a_difference_of_models_is_outside_in_one_of_twenty_at_most(one, other, alike):
-    rng, intervals = np.random.default_rng(0), []
-    for _ in range(SAMPLES):
-        trained = side(1, recoveries(rng, 5, 12, one, alike))
-        fresh = side(0, recoveries(rng, 6, 10, other, alike))
-        intervals.append(interval(model_difference, np.concatenate([trained, fresh])))
-    assert misses(intervals, one - other) <= ERROR
-
-
+@pytest.mark.nightly
 def test_prompts_taken_for_independent_miss_far_more_often():
     """What models have in common is no news: 72 prompts of six models are not 72 draws."""
     rng = np.random.default_rng(0)
@@ -78,11 +65,10 @@ def test_prompts_taken_for_independent_miss_far_more_often():
     assert misses([interval(model_mean, each) for each in samples], 0.5) < 2 * ERROR
 
 
-@pytest.mark.parametrize("spread", [0.1, 0.4])
-@pytest.mark.parametrize("ratio", [1.0, 10.0])
-def test_a_ratio_of_models_is_outside_in_one_of_twenty_at_most(spread, ratio):
+@pytest.mark.nightly
+def test_a_ratio_of_models_is_outside_in_one_of_twenty_at_most():
     """Steps by model and prompt, both lognormal."""
-    rng, intervals = np.random.default_rng(0), []
+    rng, intervals, spread, ratio = np.random.default_rng(0), [], 0.4, 10.0
     for _ in range(SAMPLES):
         parts = []
         for code, models, times in ((1, 5, ratio), (0, 6, 1.0)):

@@ -14,8 +14,6 @@ from assay.harness.checking.check import MORE_RUNS, Broken, Check
 from assay.harness.checking.laws import law
 from assay.harness.checking.sensitivity import GOALS, SIZES
 from assay.harness.models.reference.tolerances import (
-    EQUAL_RUNS,
-    TOLERANCES,
     bit_equal,
     distance,
     one_bit_off,
@@ -46,7 +44,7 @@ def drawn(seed: int, *shape: int) -> torch.Tensor:
 
 def test_a_planted_leak_has_its_size_and_its_direction_in_every_row():
     rows, away = one_tensor(drawn(0, 2, 3, 8)), one_tensor(drawn(1, 2, 3, 8))
-    leaky = sensitivity.with_leak(rows, away, 1e-3)
+    leaky = sensitivity.leaking(rows, away)(1e-3)
     assert distance(leaky["state 0"], rows["state 0"]).flatten().tolist() == pytest.approx(
         [1e-3] * 6, rel=1e-6
     )
@@ -56,14 +54,12 @@ def test_a_planted_leak_has_its_size_and_its_direction_in_every_row():
 
 def test_rows_that_the_control_leaves_alone_leak_too():
     rows = one_tensor(drawn(0, 1, 3, 8))
-    leaky = sensitivity.with_leak(rows, rows, 1e-2)
+    leaky = sensitivity.leaking(rows, rows)(1e-2)
     assert distance(leaky["state 0"], rows["state 0"]).flatten().tolist() == pytest.approx(
         [1e-2] * 3
     )
     ones = one_tensor(torch.ones(1, 3, 8))  # nothing to move towards
-    assert torch.equal(
-        sensitivity.with_leak(ones, ones, 1e-2)["state 0"], ones["state 0"].double()
-    )
+    assert torch.equal(sensitivity.leaking(ones, ones)(1e-2)["state 0"], ones["state 0"].double())
 
 
 def test_the_smallest_size_that_is_seen_is_found_and_none_is_infinite():
@@ -158,28 +154,15 @@ def test_small_errors_in_every_row_do_not_hide_under_one_row_that_is_far_off():
 # Passes of one shape.
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
-@pytest.mark.parametrize("spec", ["gpt2", "llama", "mamba2"])
+@pytest.mark.parametrize(
+    ("spec", "dtype"), [("gpt2", "float32"), ("llama", "bfloat16"), ("mamba2", "float16")]
+)
 def test_sound_models_keep_the_laws_about_passes_of_one_shape_and_see_small_leaks(spec, dtype):
     subject = toy(spec, dtype)
     for claim in (C1, C6):
         result = verdict(claim, subject, budget(3))
         assert result.verdict is Verdict.UPHELD
         assert result.details[LEAK] <= GOALS[subject.dtype].one_shape == result.details[LEAK_GOAL]
-
-
-def leaking(spec: str, size: float, dtype: str = "float32"):
-    """A broken model: its first block adds ``size`` × the last token's state to every state."""
-
-    def leak(state):
-        return state + size * state[:, -1:]
-
-    return changed(spec, leak)
-
-
-@pytest.mark.parametrize(("size", "verdict_"), [(1e-4, "refuted"), (0.0, "upheld")])
-def test_a_leak_of_a_ten_thousandth_breaks_causality(size, verdict_):
-    assert verdict(C1, leaking("llama", size), budget(6)).verdict == verdict_
 
 
 def test_in_16_bits_a_leak_that_rounding_hides_from_float64_is_seen_between_passes_of_one_shape():
@@ -246,13 +229,6 @@ def test_one_bit_off_is_one_element_that_differs(dtype):
     assert bit_equal(tensor, one_bit_off(tensor)) == pytest.approx(1 / 6)
     assert torch.equal(tensor, torch.ones(2, 3, dtype=dtype))
     assert bit_equal(torch.arange(4), one_bit_off(torch.arange(4))) == 0.25
-
-
-def test_every_dtype_has_goals_and_bounds_that_reach_them():
-    assert set(GOALS) == set(EQUAL_RUNS) == set(TOLERANCES)
-    for dtype, goal in GOALS.items():
-        assert EQUAL_RUNS[dtype].floor < goal.one_shape <= goal.other
-        assert TOLERANCES[dtype].floor < goal.other
 
 
 def test_a_law_that_counts_is_undecided_where_it_misses_one_error():

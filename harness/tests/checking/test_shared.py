@@ -47,7 +47,7 @@ def drawn_by(subject, body, examples=8, **more):
     return result, drawn, passes
 
 
-@pytest.mark.parametrize("model", ["tiny:gpt2", "tiny:mistral", "tiny:bloom"])
+@pytest.mark.parametrize("model", ["tiny:gpt2", "tiny:mistral"])
 @pytest.mark.parametrize("limits", LIMITS, ids=str)
 @pytest.mark.parametrize("reach", [1e3, 2.0**31], ids=["large", "small"])
 def test_shared_draws_are_those_of_the_strategy(model, limits, reach):
@@ -131,13 +131,3 @@ def test_a_shared_prompt_that_breaks_a_law_shrinks():
     assert result.verdict is Verdict.REFUTED
     assert result.counterexample is not None
     assert result.counterexample.inputs["prompt"].count("(") == 2
-
-
-def test_a_law_that_draws_a_prompt_alone_shrinks_too():
-    def body(subject, draw, check):
-        prompt = draw(prompts(subject, shortest=2), "prompt")
-        check.judge(float(prompt.length > 5), 0.5)
-
-    result = verdict(declare(body), fresh("llama"), budget(10))
-    assert result.counterexample is not None
-    assert result.counterexample.inputs["prompt"].count("(") == 6

@@ -12,7 +12,8 @@ from assay.harness.inversion.last_state import last_states, probes
 from assay.harness.inversion.shuffled import unshuffle
 from assay.harness.results.errors import BadInput
 from assay.harness.results.verdicts import Verdict
-from assay.harness.tests.support.toys import changed, fresh, prompt, toy, verdict
+from assay.harness.tests.support.effects import alike
+from assay.harness.tests.support.toys import changed, prompt, toy, verdict
 
 CACHED = claims.test_the_keys_or_values_of_a_block_give_the_prompt_away
 LAST = claims.test_the_last_state_gives_part_of_the_prompt_away
@@ -20,21 +21,12 @@ SHUFFLED = claims.test_states_in_unknown_order_give_the_prompt_away
 PROFILE = Profile("test", examples=0, shrink=0)
 
 
-def halved():
-    """A model in which half of the vocabulary has the other half's embeddings."""
-    subject = fresh("gpt2")
-    with torch.no_grad():
-        half = subject.vocabulary // 2
-        subject.embedding_table[half : 2 * half] = subject.embedding_table[:half]
-    return subject
-
-
 # Keys and values.
 
 
 @pytest.mark.parametrize("entries", ["keys", "values"])
 @pytest.mark.parametrize(
-    ("made", "came"), [(lambda: toy("gpt2"), Verdict.UPHELD), (halved, Verdict.REFUTED)]
+    ("made", "came"), [(lambda: toy("gpt2"), Verdict.UPHELD), (alike, Verdict.REFUTED)]
 )
 def test_e31_hangs_on_whether_tokens_are_told_apart(made, came, entries):
     result = verdict(CACHED, made(), PROFILE, arguments={"entries": entries, "depth": "one block"})
@@ -42,7 +34,7 @@ def test_e31_hangs_on_whether_tokens_are_told_apart(made, came, entries):
 
 
 @pytest.mark.parametrize("entries", ["keys", "values"])
-@pytest.mark.parametrize("model_type", ["gpt2", "llama", "gpt_neox", "mixtral"])
+@pytest.mark.parametrize("model_type", ["gpt2", "mixtral"])
 def test_keys_and_values_are_the_cache_s_own_and_are_inverted(model_type, entries):
     subject = toy(model_type)
     ids = prompt(subject, 6)
@@ -107,7 +99,7 @@ def test_probes_find_what_is_there_in_full():
 
 
 @pytest.mark.parametrize(
-    ("made", "came"), [(lambda: toy("gpt2"), Verdict.UPHELD), (halved, Verdict.REFUTED)]
+    ("made", "came"), [(lambda: toy("gpt2"), Verdict.UPHELD), (alike, Verdict.REFUTED)]
 )
 def test_e33_hangs_on_whether_prompts_are_told_apart(made, came):
     result = verdict(SHUFFLED, made(), PROFILE, arguments={"depth": "all blocks"})
@@ -115,7 +107,7 @@ def test_e33_hangs_on_whether_prompts_are_told_apart(made, came):
     assert result.details["control value"] < 0.9
 
 
-@pytest.mark.parametrize("model_type", ["gpt2", "opt", "bloom", "mamba"])
+@pytest.mark.parametrize("model_type", ["gpt2", "mamba"])
 def test_shuffled_states_are_put_in_order(model_type):
     subject, target = toy(model_type), Target(2)
     ids = prompt(subject, 7, batch=3)

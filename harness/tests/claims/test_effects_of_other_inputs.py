@@ -19,7 +19,7 @@ from assay.harness.models.reference.tolerances import distance
 from assay.harness.models.subject.subject import Subject
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.constructed import constructed
-from assay.harness.tests.support.toys import as_trained, changed, prompt, toy, verdict
+from assay.harness.tests.support.toys import as_trained, prompt, toy, verdict
 
 LIKE = claims.test_nonsense_has_the_output_of_a_prompt
 NEAR = claims.test_points_near_a_state_are_the_state_of_no_prompt
@@ -53,18 +53,6 @@ def test_e27_hangs_on_what_the_descents_find(monkeypatch, made, right, came):
     assert result.details["control value"] == 0.0
 
 
-def test_e27_is_not_decided_where_all_prompts_are_continued_alike(monkeypatch):
-    constructed(monkeypatch)
-    subject = as_trained("reference:small")
-    subject.model.get_output_embeddings().weight = torch.nn.Parameter(
-        torch.zeros(subject.vocabulary, subject.hidden), requires_grad=False
-    )
-    profile = Profile("test", examples=0, shrink=0)
-    result = verdict(LIKE, subject, profile, arguments={"population": sides.THIS})
-    assert result.verdict is Verdict.INCONCLUSIVE
-    assert "the control came out the same way" in result.reason
-
-
 def test_what_counts_shares_no_token(monkeypatch):
     constructed(monkeypatch)
     subject = toy("reference:small")
@@ -94,7 +82,7 @@ def crowded() -> Subject:
     return Subject("of one dimension", model)
 
 
-@pytest.mark.parametrize("depth", ["one block", "half of the blocks", "all blocks"])
+@pytest.mark.parametrize("depth", ["one block", "all blocks"])
 @pytest.mark.parametrize(
     ("made", "came"), [(lambda: toy("gpt2"), Verdict.UPHELD), (crowded, Verdict.REFUTED)]
 )
@@ -104,20 +92,13 @@ def test_e28_hangs_on_how_close_states_lie(made, came, depth):
     assert result.details["control value"] == 0.0
 
 
-def test_e28_is_not_decided_where_the_state_itself_is_not_found():
-    broken = changed("gpt2", lambda state: state * torch.nan, block=1)
-    result = verdict(NEAR, broken, arguments={"depth": "all blocks"})
-    assert result.verdict is Verdict.INCONCLUSIVE
-    assert "the control came out the same way" in result.reason
-
-
 def test_e28_does_not_apply_where_a_point_cannot_be_told_from_the_state():
     result = verdict(NEAR, toy("gpt2", "bfloat16"), arguments={"depth": "one block"})
     assert result.verdict is Verdict.NOT_APPLICABLE
     assert "0.05" in result.reason
 
 
-@pytest.mark.parametrize("model_type", ["gpt2", "mistral", "mamba", "opt"])
+@pytest.mark.parametrize("model_type", ["mistral", "mamba"])
 def test_neighbours_are_those_of_whole_prompts(model_type):
     """Nine tokens are one more than a window holds."""
     subject = toy(model_type)

@@ -46,18 +46,6 @@ def test_a_table_of_equal_rows_does_not_mind_a_constant():
     assert (result.verdict, result.observed) == (Verdict.REFUTED, 0.0)
 
 
-def test_rows_that_do_not_follow_the_positions_leave_the_control_dead(monkeypatch):
-    monkeypatch.setattr(torch.Tensor, "roll", lambda rows, *_: rows)
-    result = settled(SHIFTED, toy("gpt2"))
-    assert result.verdict is Verdict.INCONCLUSIVE
-    assert result.reason.startswith("the control came out the same way: the rows of the position")
-
-
-def test_rotary_positions_are_the_laws():
-    result = settled(SHIFTED, toy("llama"))
-    assert (result.verdict, result.reason[:18]) == (Verdict.NOT_APPLICABLE, "learned-positions:")
-
-
 # A9.
 
 EXCHANGED = effects.test_moving_position_0_matters_more_than_moving_any_other
@@ -96,13 +84,6 @@ def test_a_model_with_a_loud_first_position_and_one_with_a_faint_one(monkeypatch
     monkeypatch.setattr(effects, "prompts", functools.partial(texts.prompts, lengths=[8]))
     assert settled(EXCHANGED, all_seeing(loud_first), 2048).verdict is Verdict.UPHELD
     assert settled(EXCHANGED, all_seeing(faint_first), 2048).verdict is Verdict.REFUTED
-
-
-def test_an_untrained_model_that_does_the_same_leaves_the_claim_undecided():
-    result = settled(EXCHANGED, positioned(loud_first), 256)
-    assert result.verdict is Verdict.INCONCLUSIVE
-    assert result.reason.startswith("the control came out")
-    assert result.details["control value"] > 1.25
 
 
 def test_a_first_position_is_compared_with_those_of_untrained_models():

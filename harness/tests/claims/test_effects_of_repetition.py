@@ -31,7 +31,6 @@ def text(repeats, row):
         (True, False, Verdict.UPHELD),
         (False, True, Verdict.REFUTED),
         (True, True, Verdict.INCONCLUSIVE),
-        (False, False, Verdict.INCONCLUSIVE),
     ],
 )
 @pytest.mark.parametrize("way", CLAIMS)

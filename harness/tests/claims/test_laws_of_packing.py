@@ -66,7 +66,7 @@ def test_lengths_that_kernels_read_keep_samples_apart(kernels):
 
 @pytest.mark.parametrize(
     "mixing",
-    [(convolved_over, ruled_apart), (convolved_apart, ruled_over), (convolved_over, ruled_over)],
+    [(convolved_over, ruled_apart), (convolved_apart, ruled_over)],
 )
 def test_a_state_that_goes_on_into_the_next_sample_is_caught(kernels, mixing):
     kernels(*mixing)

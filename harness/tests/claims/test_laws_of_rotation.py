@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from assay.claims.positions import test_rotation
-from assay.harness import faults
-from assay.harness.results.verdicts import NOT_REACHED, PASSED, Verdict
+from assay.harness.results.verdicts import NOT_REACHED, Verdict
 from assay.harness.tests.support.toys import budget, fresh, toy, verdict
 
 FREQUENCIES = test_rotation.test_a_scaled_rotation_has_the_frequencies_of_its_configuration
@@ -44,18 +43,6 @@ def test_dynamic_scaling_is_not_reset_for_a_prompt_as_long_as_in_training():
 
 
 @pytest.mark.parametrize(
-    ("claim", "fault"),
-    [
-        (FREQUENCIES, "scaling-dropped-past-its-length"),
-        (PREFIX, "rotation-switches-late"),
-    ],
-)
-def test_an_injected_fault_is_caught(claim, fault):
-    with faults.injected(faults.named(fault), fresh("tiny:llama+longrope")) as broken:
-        assert verdict(claim, broken, budget(8)).verdict is Verdict.REFUTED
-
-
-@pytest.mark.parametrize(
     ("claim", "name", "lacks"),
     [
         (FREQUENCIES, "llama", "scaled-rotation"),
@@ -78,9 +65,3 @@ def test_a_switch_that_is_too_far_is_not_reached():
     result = verdict(PREFIX, subject, replace(budget(2), far=1.0))
     assert result.verdict is Verdict.INCONCLUSIVE
     assert NOT_REACHED in result.details
-
-
-def test_a_result_names_the_length_of_training_that_it_passed():
-    result = verdict(FREQUENCIES, toy("tiny:mistral+yarn"), budget(4))
-    name = "length that the rotation was made for"
-    assert result.details[PASSED] == {"sliding_window": 8, name: 16}

@@ -16,7 +16,7 @@ from assay.claims.running import (
     test_parallel,
     test_prefixes,
 )
-from assay.harness.operations import adapters, compiling, drafting, generation, parallel
+from assay.harness.operations import compiling, drafting, generation, parallel
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.toys import budget, fresh, prompt, toy, verdict
 
@@ -27,7 +27,6 @@ COMPILED = test_compiled.test_a_compiled_model_computes_what_it_does_uncompiled
 LOADED = test_loading.test_what_is_loaded_is_what_is_stored
 IDLE = test_adapters.test_an_idle_adapter_changes_nothing
 MERGED = test_adapters.test_a_merged_adapter_computes_what_it_does_unmerged
-TWO = test_adapters.test_each_of_two_adapters_acts_as_it_does_alone
 TWO_ROWS = test_parallel.test_rows_of_two_processes_are_those_of_one
 
 
@@ -38,25 +37,6 @@ def test_a_prompt_is_read_in_chunks():
     with drafting.watch_passes(subject) as watched:
         generation.scores(subject, ids, "greedy", cached=True, prefill_chunk_size=3)
     assert [each.shape[1] for each in watched.passes[:3]] == [3, 3, 1]
-
-
-def test_a_slight_error_of_one_of_two_adapters_is_caught(monkeypatch):
-    usual = adapters.add_another
-
-    def slightly_off(adapted):
-        usual(adapted)
-        adapters.move(adapted, 1e-4)  # the first, which should act as before
-
-    monkeypatch.setattr(adapters, "add_another", slightly_off)
-    result = verdict(TWO, fresh("llama"), budget(3))
-    assert result.verdict is Verdict.REFUTED, result.reason
-
-
-def test_the_share_of_bits_that_differ_is_recorded_for_each_example():
-    result = verdict(BATCH, toy("llama"), budget(3), arguments={"rows": 8})
-    shares = result.details["share of elements whose bits differ"]
-    assert len(shares) == result.examples
-    assert all(0 <= share <= 1 for share in shares)
 
 
 def row_by_row(subject):
@@ -113,13 +93,6 @@ def test_a_model_whose_buffer_is_left_unset_by_loading_is_refuted():
     result = verdict(LOADED, type(subject)("lazy", model), budget(1))
     assert result.verdict is Verdict.REFUTED
     assert "buffers" in result.reason
-
-
-def test_every_example_counts_accepted_and_rejected_drafts():
-    result = verdict(DRAFTS, toy("llama"), budget(3), arguments={"drafter": "early exit"})
-    counts = result.details["drafts accepted and rejected, by example"]
-    assert len(counts) == result.examples
-    assert all(right > 0 and wrong > 0 for right, wrong in counts)
 
 
 @pytest.mark.parametrize(

@@ -206,8 +206,8 @@ def test_twenty_repetitions_on_a_sound_model_pass(spec, dtype):
         ids = prompt(subject, 2 + repetition % 8, batch=3, seed=repetition)
         expected = check.reference(lambda s, ids=ids: s.rows(ids))
         check.same(expected, moved_or_reversed(spec, ids, dtype, repetition))
-    assert check.compared == 20
-    assert 0 < check.observed <= check.allowed
+    assert check.record.compared == 20
+    assert 0 < check.record.observed <= check.record.allowed
 
 
 # Near-tied experts.

@@ -120,12 +120,12 @@ def test_every_row_is_compared_with_its_prompt_alone_and_its_neighbour_is_the_co
     subject, ids, ragged, rows = padded()
     check = Check(subject)
     padding.each_alone(check, ids, ragged, rows)
-    assert (check.controls.tried, check.controls.rejected) == (3, 3)
+    assert (check.record.controls.tried, check.record.controls.rejected) == (3, 3)
     twice = Check(subject)  # rows of one prompt: no neighbour gives anything else
     same = ids[:1].expand(3, -1)
     equal = padding.ragged(subject, same, [5, 5, 5])
     padding.each_alone(twice, same, equal, subject.rows(equal.ids, mask=equal.mask))
-    assert (twice.controls.tried, twice.controls.rejected) == (3, 0)
+    assert (twice.record.controls.tried, twice.record.controls.rejected) == (3, 0)
 
 
 @pytest.mark.parametrize("row", range(3))
@@ -160,7 +160,7 @@ def test_a_prompt_without_a_neighbour_has_no_control(rows, controls):
     ragged = padding.ragged(subject, ids, [5] * rows)
     check = Check(subject)
     padding.each_alone(check, ids, ragged, subject.rows(ragged.ids, mask=ragged.mask))
-    assert check.controls.tried == check.controls.rejected == controls
+    assert check.record.controls.tried == check.record.controls.rejected == controls
 
 
 # Whether a mask of past and present is taken beside a cache.

@@ -29,6 +29,15 @@ def renamed(spec="gpt2"):
     return replace(fresh(spec), name="a copy", provenance=UNKNOWN)
 
 
+def alike(by=0.0, spec="gpt2"):
+    """A model in which half of the vocabulary has the other half's embeddings, or nearly so."""
+    subject = renamed(spec)
+    with torch.no_grad():
+        half = subject.vocabulary // 2
+        subject.embedding_table[half : 2 * half] = subject.embedding_table[:half] * (1 + by)
+    return subject
+
+
 def with_positions(change, spec="gpt2"):
     """A copy whose table of positions is ``change`` of what it was."""
     subject = renamed(spec)
