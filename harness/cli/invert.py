@@ -20,10 +20,7 @@ from assay.harness.cli.prompts import read
 from assay.harness.cli.recovering import Recovering, model_errors
 from assay.harness.cli.recovery import document
 from assay.harness.cli.showing import PromptDisplay
-from assay.harness.inversion import Target
-from assay.harness.inversion.from_less import GIVEN
-from assay.harness.inversion.rule import Rule
-from assay.harness.inversion.target import THROUGH
+from assay.harness.inversion import GIVEN, THROUGH, Rule, Target
 from assay.harness.models import capabilities
 from assay.harness.models.subject.subject import Subject
 from assay.harness.results.errors import BadInput

@@ -13,11 +13,15 @@ from torch import Tensor
 from assay.harness import inversion
 from assay.harness.cli.recovery import DescentStep, Recovery
 from assay.harness.cli.showing import PromptDisplay
-from assay.harness.inversion import Target, kept_maps
-from assay.harness.inversion.descent import check_target
-from assay.harness.inversion.from_less import from_last, from_shuffled
-from assay.harness.inversion.rule import Rule
-from assay.harness.inversion.token_by_token import SearchResult
+from assay.harness.inversion import (
+    Rule,
+    SearchResult,
+    Target,
+    check_target,
+    from_last,
+    from_shuffled,
+    default_folder,
+)
 from assay.harness.models.machine import memory
 from assay.harness.models.subject.subject import Subject
 from assay.harness.results.errors import BadInput, brief
@@ -107,7 +111,7 @@ class Recovering:
                 self.method,
                 at_place=show,
                 at_pass=show_pass,
-                keep=None if self.options.no_keep else kept_maps.default_folder(),
+                keep=None if self.options.no_keep else default_folder(),
             )
         if whole:
             self.display.remarks(prompt, inverted)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from assay.harness import inversion
-from assay.harness.inversion import from_less
+from assay.harness.inversion import GIVEN
 from assay.harness.results.json_schema import Count, Name, Record, says, schema
 
 VERSION = 1
@@ -101,7 +101,7 @@ class Recovery(Record):
     depth: Annotated[Count, says("After how many blocks the output was taken.")]
     target: Annotated[Name, says("Which output was taken.")]
     given: Annotated[
-        str, says("What of it was given.", extra_json_schema=_one_of(from_less.GIVEN))
+        str, says("What of it was given.", extra_json_schema=_one_of(GIVEN))
     ]
     method: Annotated[str, says("How.", extra_json_schema=_one_of(inversion.METHODS))]
     descent: Annotated[Descent | None, says("Null: it was a search.")]

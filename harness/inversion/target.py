@@ -1,15 +1,18 @@
-"""The output that an inversion starts from: its block, and its head."""
+"""The output that an inversion starts from: its block, its head, and the head undone."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
+from assay.harness.inversion.decoding import PseudoInverse
 from assay.harness.models import capabilities
 from assay.harness.models.capabilities import Missing, caches
+from assay.harness.models.reference.tolerances import TOLERANCES, distance
 from assay.harness.models.subject import masks, positions
 from assay.harness.models.subject.memo import memo
 from assay.harness.models.subject.subject import Subject
@@ -18,6 +21,9 @@ from assay.harness.results.errors import BadInput
 
 THROUGH = ("block", "head", "norm", "logits", "keys", "values")
 CACHED = ("keys", "values")
+
+BEFORE = {"head": "block", "logits": "norm"}
+"""The target after its head is undone."""
 
 
 class Output(Protocol):
@@ -201,3 +207,44 @@ def places_added(subject: Subject, n: int, slip: bool = False) -> Tensor:
         return nothing
     rows = positions.rows_used(subject)[:n]
     return rows[:1].expand(n, -1) if slip else rows
+
+
+@memo
+def head_inverse(subject: Subject) -> PseudoInverse:
+    """The pseudo-inverse of the output embedding [V, hidden]."""
+    return PseudoInverse.of(head_of(subject).weight)
+
+
+@memo
+def _head_alone(subject: Subject) -> bool:
+    """Whether the logits are the head's output itself, without a cap or scale."""
+    head = head_of(subject)
+    ids = subject.content(torch.arange(3, device=subject.device)[None] * 5)
+    logits = subject.rows(ids, states=False)["logits"]
+    product = F.linear(subject.head_input(ids), head.weight, getattr(head, "bias", None))
+    if product.shape != logits.shape:
+        return False
+    return bool((distance(product, logits) <= TOLERANCES[subject.dtype].floor).all())
+
+
+def without_head(subject: Subject, target: Target, goal: Tensor) -> tuple[Target, Tensor]:
+    """The target before the head, and the states [rows, n, hidden] behind ``goal``.
+
+    Raises `BadInput` where the head does not have full column rank, so that the logits do not
+    determine the state, and where the logits are not the head's output itself.  A head is a
+    bottleneck for descent because of its conditioning, not because it loses information.
+    """
+    if target.through not in BEFORE:
+        return target, goal
+    head = head_of(subject)
+    inverse = head_inverse(subject)
+    if inverse.rank < head.weight.shape[1]:
+        raise BadInput(
+            f"head: its rank is {inverse.rank} of {head.weight.shape[1]} (condition "
+            f"{inverse.condition:.3g}), so the logits do not determine the state"
+        )
+    if target.through == "logits" and not _head_alone(subject):
+        raise BadInput(f"head: {subject.name} caps or scales the logits that it makes")
+    logits = goal if getattr(head, "bias", None) is None else goal - head.bias
+    states = inverse.apply(logits).to(goal.dtype)
+    return replace(target, through=BEFORE[target.through]), states

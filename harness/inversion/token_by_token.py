@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from assay.harness.inversion.candidates import Prefixes, accepted, relative
-from assay.harness.inversion.linear_map import LinearMap
+from assay.harness.inversion.linear import LinearMap
 from assay.harness.inversion.rotated_keys import without_rotation
 from assay.harness.inversion.set_up import linear_map
 from assay.harness.inversion.target import Target

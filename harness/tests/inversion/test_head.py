@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from assay.harness.inversion.head import inverse, without_head
-from assay.harness.inversion.target import Target
+from assay.harness.inversion import Target, head_inverse, without_head
 from assay.harness.models.reference.tolerances import distance
 from assay.harness.models.subject.subject import Subject
 from assay.harness.results.errors import BadInput
@@ -95,7 +94,7 @@ def test_a_poor_condition_is_no_missing_rank():
     poor = weight()
     poor[:, 3] *= 1e-4
     subject = with_head(poor)
-    assert inverse(subject).condition > 1e3
+    assert head_inverse(subject).condition > 1e3
     assert undone(subject, Target(2, "logits")).max() < 1e-2
 
 

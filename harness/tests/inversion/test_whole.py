@@ -8,15 +8,15 @@ import torch
 from assay.fixtures import texts
 from assay.harness.checking.draws import Draws
 from assay.harness.inversion import (
+    SearchResult,
     Target,
+    exact,
     invert,
+    linear_map,
     token_by_token,
     whole_prompts,
 )
-from assay.harness.inversion.linear_map import LinearMap
-from assay.harness.inversion.set_up import linear_map
-from assay.harness.inversion.token_by_token import SearchResult
-from assay.harness.inversion.whole_prompts import exact
+from assay.harness.inversion.linear import LinearMap
 from assay.harness.results.errors import BadInput
 from assay.harness.tests.support.toys import fresh, prompt, toy
 

@@ -12,10 +12,7 @@ from torch import nn
 from assay.claims.inversion import test_inversion_nets as claims
 from assay.fixtures import ways
 from assay.harness.checking.draws import Draws
-from assay.harness.inversion import nets
-from assay.harness.inversion.descent import check_target, descend
-from assay.harness.inversion.rule import Rule
-from assay.harness.inversion.target import embedded
+from assay.harness.inversion import Rule, check_target, descend, embedded, nets
 from assay.harness.models.capabilities import Missing
 from assay.harness.models.machine import memory
 from assay.harness.results.errors import BadInput

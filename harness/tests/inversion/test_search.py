@@ -8,12 +8,9 @@ from contextlib import contextmanager
 import pytest
 import torch
 
-from assay.harness.inversion import token_by_token
-from assay.harness.inversion.candidates import Prefixes, accepted
-from assay.harness.inversion.set_up import linear_map
-from assay.harness.inversion.target import Target
+from assay.harness.inversion import Prefixes, Target, accepted, exact, linear_map, token_by_token
 from assay.harness.inversion.token_by_token import exhaustive, ranked
-from assay.harness.inversion.whole_prompts import TRIES, exact
+from assay.harness.inversion.whole_prompts import TRIES
 from assay.harness.models.reference.tolerances import distance
 from assay.harness.models.subject.subject import Subject
 from assay.harness.tests.support.toys import prompt, toy

@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from assay.harness import inversion
-from assay.harness.inversion import METHODS, Rule, Target, invert, token_by_token
-from assay.harness.inversion.target import embedded
+from assay.harness.inversion import METHODS, Rule, Target, embedded, invert, token_by_token
 from assay.harness.models.reference.tolerances import distance
 from assay.harness.models.subject.subject import Subject
 from assay.harness.results.errors import BadInput

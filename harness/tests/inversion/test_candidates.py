@@ -6,9 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from assay.harness.inversion import candidates
-from assay.harness.inversion.candidates import Prefixes, accepted, branches
-from assay.harness.inversion.target import Target
+from assay.harness.inversion import Prefixes, Target, accepted, candidates
+from assay.harness.inversion.candidates import branches
 from assay.harness.inversion.token_by_token import exhaustive
 from assay.harness.inversion.token_by_token import ranked as exact
 from assay.harness.models.reference.tolerances import distance

@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from assay.harness.inversion import jacobian as module
-from assay.harness.inversion.jacobian import condition, jacobian
-from assay.harness.inversion.target import Target, embedded
+from assay.harness.inversion import Target, condition, embedded, gradients, jacobian
 from assay.harness.tests.support.toys import toy
 
 
@@ -19,7 +17,7 @@ def test_the_jacobian_is_torchs_own(monkeypatch, spec, depth, at_once):
         raise RuntimeError("there is no rule for this operation")
 
     if not at_once:
-        monkeypatch.setattr(module, "_at_once", refuse)
+        monkeypatch.setattr(gradients, "_at_once", refuse)
     subject = toy(spec, "float64")
     ids, target = torch.tensor([5, 9, 17]), Target(depth)
     before = embedded(subject)[ids]

@@ -8,9 +8,7 @@ from contextlib import contextmanager
 import pytest
 import torch
 
-from assay.harness.inversion import invert, start
-from assay.harness.inversion.rule import Rule
-from assay.harness.inversion.target import Target, embedded, places_added
+from assay.harness.inversion import Rule, Target, embedded, invert, places_added, start
 from assay.harness.models.subject import positions
 from assay.harness.models.subject.subject import Subject
 from assay.harness.results.errors import BadInput

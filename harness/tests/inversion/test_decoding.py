@@ -7,11 +7,7 @@ import torch
 from torch import Tensor
 
 from assay.harness.inversion import decoding
-from assay.harness.inversion.decoding import (
-    PseudoInverse,
-    nearest,
-    nearest_few,
-)
+from assay.harness.inversion.decoding import PseudoInverse, nearest, nearest_few
 from assay.harness.inversion.own_rows import recovery
 from assay.harness.operations import factors
 from assay.harness.operations.equal_rows import has_duplicate

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from assay.harness.inversion import Target
+from assay.harness.inversion import Target, exact
 from assay.harness.inversion import rotated_keys as keys
 from assay.harness.inversion.token_by_token import ranked
-from assay.harness.inversion.whole_prompts import exact
 from assay.harness.models.capabilities import caches
 from assay.harness.models.reference.tolerances import distance
 from assay.harness.tests.support.toys import fresh, prompt, toy

@@ -7,12 +7,9 @@ import itertools
 import pytest
 import torch
 
-from assay.harness.inversion import Target, invert, whole_prompts
-from assay.harness.inversion.candidates import Prefixes
-from assay.harness.inversion.linear_map import FEW, LinearMap
-from assay.harness.inversion.set_up import linear_map
+from assay.harness.inversion import Prefixes, Target, exact, invert, linear_map, whole_prompts
+from assay.harness.inversion.linear import FEW, LinearMap
 from assay.harness.inversion.token_by_token import exhaustive, ranked
-from assay.harness.inversion.whole_prompts import exact
 from assay.harness.models.subject.subject import Subject
 from assay.harness.tests.support.toys import adopted, fresh, prompt, toy
 

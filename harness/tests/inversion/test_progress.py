@@ -7,8 +7,7 @@ import torch
 
 from assay.fixtures import subjects
 from assay.harness import inversion
-from assay.harness.inversion import Target, descent, token_by_token
-from assay.harness.inversion.rule import Rule
+from assay.harness.inversion import Rule, Target, descent, token_by_token
 from assay.harness.tests.support.inverted import load
 
 

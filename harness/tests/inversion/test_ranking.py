@@ -7,12 +7,17 @@ from dataclasses import replace
 import pytest
 import torch
 
-from assay.harness.inversion import set_up, token_by_token, whole_prompts
-from assay.harness.inversion.linear_map import LinearMap, Slope, factor, ridge, spread
-from assay.harness.inversion.set_up import TYPICAL, linear_map
-from assay.harness.inversion.target import Target
+from assay.harness.inversion import (
+    Target,
+    exact,
+    linear_map,
+    set_up,
+    token_by_token,
+    whole_prompts,
+)
+from assay.harness.inversion.linear import LinearMap, Slope, factor, ridge, spread
+from assay.harness.inversion.set_up import TYPICAL
 from assay.harness.inversion.token_by_token import ranked
-from assay.harness.inversion.whole_prompts import exact
 from assay.harness.models.subject.subject import Subject
 from assay.harness.tests.support.toys import fresh, prompt, toy
 
@@ -91,7 +96,7 @@ def test_where_many_tokens_are_near_no_distances_are_computed(monkeypatch):
     far, none = torch.full(ids.shape, 100.0).double(), torch.zeros(ids.shape).double()
     assert bool(known.near(ids, far).all())
     assert not bool(known.near(ids, none).any())
-    monkeypatch.setattr("assay.harness.inversion.linear_map.FEW", 0)
+    monkeypatch.setattr("assay.harness.inversion.linear.FEW", 0)
     monkeypatch.setattr(LinearMap, "part", lambda *which: torch.zeros(0, 4))
     assert bool(known.near(ids, far).all())
 

@@ -8,8 +8,7 @@ import torch
 from assay.claims.walks import test_orthogonal_walk
 from assay.fixtures import clamped_walks
 from assay.harness.checking.draws import Draws
-from assay.harness.inversion import nets, walks
-from assay.harness.inversion.target import Target, embedded
+from assay.harness.inversion import Target, embedded, nets, walks
 from assay.harness.results.errors import BadInput
 from assay.harness.tests.support.randoms import seeded
 from assay.harness.tests.support.toys import fresh, prompt, toy

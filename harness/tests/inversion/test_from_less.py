@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from assay.harness.inversion import Target, from_less
-from assay.harness.inversion.from_less import from_last, from_shuffled
+from assay.harness.inversion import Target, from_last, from_less, from_shuffled
 from assay.harness.results.errors import BadInput
 from assay.harness.tests.support.toys import prompt, toy
 
@@ -44,7 +43,7 @@ def test_a_last_state_verifies_the_prompt_whose_it_is_and_no_other(monkeypatch):
     ids = prompt(subject, 4, batch=2)
     last = target.output(subject, ids)[:, -1]
     result = from_last(subject, target, last, 4)
-    slow = from_less.fitted(subject, target, 4).decode(last)
+    slow = from_less.fit_probes(subject, target, 4).decode(last)
     assert torch.equal(result.ids, slow)
     right = (result.ids == ids).all(1)
     assert torch.equal(result.verified.all(1), right)
@@ -53,7 +52,7 @@ def test_a_last_state_verifies_the_prompt_whose_it_is_and_no_other(monkeypatch):
         def decode(self, states: torch.Tensor) -> torch.Tensor:
             return torch.stack([ids[0], ids[0]])
 
-    monkeypatch.setattr(from_less, "fitted", lambda *which: Knowing())
+    monkeypatch.setattr(from_less, "fit_probes", lambda *which: Knowing())
     known = from_last(subject, target, last, 4)
     assert known.verified.all(1).tolist() == [True, False]
 

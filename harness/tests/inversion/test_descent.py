@@ -8,10 +8,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from assay.harness.inversion import descent, loop, start
-from assay.harness.inversion.descent import descend
-from assay.harness.inversion.rule import DISTANCES, SCHEDULES, Rule
-from assay.harness.inversion.target import Target, embedded
+from assay.harness.inversion import (
+    DISTANCES,
+    Rule,
+    Target,
+    descend,
+    descent,
+    embedded,
+    start,
+)
+from assay.harness.inversion.batch import SCHEDULES
+from assay.harness.inversion.descent import slow_descent
 from assay.harness.models.subject.subject import Subject
 from assay.harness.results.errors import BadInput
 from assay.harness.tests.support.toys import fresh, prompt, toy
@@ -85,11 +92,11 @@ def test_every_row_and_step_is_the_document_s_loop(model_type, target):
     made = descend(*inputs, rates, Rule(STEPS, every=5))
     subject, _, wanted, begin = inputs
     for row, rate in enumerate(rates.tolist()):
-        slow, losses = loop.descend(subject, target, wanted[row], begin[row], rate, STEPS)
+        slow, losses = slow_descent(subject, target, wanted[row], begin[row], rate, STEPS)
         assert same(made.losses[row, :-1], torch.tensor(losses, dtype=torch.float64), model_type)
         assert same(made.embeddings[row], slow, model_type)
     more = 1.01 if model_type in NARROW else 1.0001
-    other, _ = loop.descend(subject, target, wanted[row], begin[row], more * rate, STEPS)
+    other, _ = slow_descent(subject, target, wanted[row], begin[row], more * rate, STEPS)
     assert not same(made.embeddings[row], other, model_type)
 
 
@@ -202,7 +209,7 @@ def touched(subject: Subject, before: list[Tensor]) -> bool:
     )
 
 
-@pytest.mark.parametrize("inverter", [descend, loop.descend])
+@pytest.mark.parametrize("inverter", [descend, slow_descent])
 def test_weights_are_left_alone(inverter):
     subject, target = fresh("gpt2"), Target(2, "logits")
     ids = prompt(subject, 5, 1)
@@ -211,7 +218,7 @@ def test_weights_are_left_alone(inverter):
     if inverter is descend:
         descend(subject, target, wanted, begin, torch.ones(1), Rule(STEPS))
     else:
-        loop.descend(subject, target, wanted[0], begin[0], 1.0, STEPS)
+        slow_descent(subject, target, wanted[0], begin[0], 1.0, STEPS)
     assert not touched(subject, before)
     next(subject.model.parameters()).requires_grad_(True)
     assert touched(subject, before)

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from assay.harness.inversion.target import CACHED, THROUGH, Target, embedded
+from assay.harness.inversion import THROUGH, Target, embedded
+from assay.harness.inversion.target import CACHED
 from assay.harness.models.subject.subject import Subject
 from assay.harness.results.errors import BadInput
 from assay.harness.tests.support.descents import same_output

@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from assay.harness.inversion import Target, kept_maps, set_up
-from assay.harness.inversion.linear_map import LinearMap
-from assay.harness.inversion.set_up import linear_map
+from assay.harness.inversion import Target, linear_map, set_up
+from assay.harness.inversion.linear import LinearMap
 from assay.harness.tests.support.toys import fresh, prompt, toy
 
 
@@ -95,7 +94,7 @@ def test_a_damaged_file_is_made_again(tmp_path, estimates, spoil):
     spoil(path)
     linear_map(replace(fresh("gpt2"), digest="d"), Target(1), keep=tmp_path)
     assert len(estimates) == 2
-    assert kept_maps.read(path, toy("gpt2")) is not None
+    assert set_up.read(path, toy("gpt2")) is not None
 
 
 def test_a_folder_that_cannot_be_written_costs_nothing_but_time(tmp_path):

@@ -9,10 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from assay.harness.inversion import descent
-from assay.harness.inversion.batch import Batch, Descent
-from assay.harness.inversion.descent import descend
-from assay.harness.inversion.rule import Rule
+from assay.harness.inversion import Descent, Rule, descend, descent
+from assay.harness.inversion.batch import Batch
 from assay.harness.tests.support.descents import ROWS, RULE, same, some, task
 
 

@@ -8,12 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from assay.harness.inversion import descent, replay
+from assay.harness.inversion import Rule, Target, descend, descent, replay
 from assay.harness.inversion.batch import DIVERGED, Batch
-from assay.harness.inversion.descent import descend
-from assay.harness.inversion.fused import fused_activations
-from assay.harness.inversion.rule import Rule
-from assay.harness.inversion.target import Target
 from assay.harness.results.errors import BadInput
 from assay.harness.tests.support.descents import ROWS, RULE, same, some, task
 from assay.harness.tests.support.toys import toy
@@ -108,8 +104,7 @@ def test_a_row_that_cannot_begin_is_said_to_diverge_and_harms_no_other():
 @pytest.mark.parametrize("distance", ["l1", "l2"])
 def test_a_start_at_the_answer_is_no_divergence(distance):
     subject, target, _, begin, rates = task()
-    with fused_activations(subject, target.depth):  # to the last bit, as a descent computes it
-        wanted = target.output(subject, embeddings=begin)
+    wanted = target.output(subject, embeddings=begin)
     made = descend(subject, target, wanted, begin, rates, Rule(5, distance=distance))
     assert made.losses[:, 0].max() < 1e-12
     assert not made.lowered.any()
