@@ -53,15 +53,15 @@ def from_shuffled(subject: Subject, target: Target, states: Tensor) -> tuple[Inv
     began = time.perf_counter()
     set_up = linear_map(subject, target, states.shape[1]).states
     took = time.perf_counter() - began
-    found = unshuffle(subject, target, states)
-    rows, n = found.ids.shape
-    result = SearchResult.blank(rows, n, found.ids.device)
-    result.ids, result.verified = found.ids, found.verified
-    goal = states.gather(1, found.order[..., None].expand_as(states))
-    result.distances = distance(target.output(subject, found.ids), goal).double()
-    result.passes += found.passes
+    prompts = unshuffle(subject, target, states)
+    rows, n = prompts.ids.shape
+    result = SearchResult.blank(rows, n, prompts.ids.device)
+    result.ids, result.verified = prompts.ids, prompts.verified
+    goal = states.gather(1, prompts.order[..., None].expand_as(states))
+    result.distances = distance(target.output(subject, prompts.ids), goal).double()
+    result.passes += prompts.passes
     result.set_up, result.set_up_seconds = set_up, took
-    return _noted(Inversion(**vars(result), method="exact")), found.order
+    return _noted(Inversion(**vars(result), method="exact")), prompts.order
 
 
 def from_last(subject: Subject, target: Target, last: Tensor, n: int) -> Inversion:
@@ -121,7 +121,7 @@ def unshuffle(subject: Subject, target: Target, states: Tensor) -> Unshuffled:
     pass gives back is there.  Where that fails, all tokens are tried.
     """
     rows, n, _ = states.shape
-    known = linear_map(subject, target, n)
+    linear = linear_map(subject, target, n)
     ids = torch.zeros(rows, n, dtype=torch.long, device=states.device)
     order = torch.arange(n, device=states.device).repeat(rows, 1)
     verified = torch.zeros_like(ids, dtype=torch.bool)
@@ -129,10 +129,10 @@ def unshuffle(subject: Subject, target: Target, states: Tensor) -> Unshuffled:
     for place in range(n):
         left = order[alive, place:]  # those placed come first
         goals = states[alive[:, None], left]
-        tokens, which, least = _next(known, prefixes, goals, alive)
+        tokens, which, least = _next(linear, prefixes, goals, alive)
         ids[alive, place] = tokens
-        found = order[alive, place + which]
-        order[alive, place + which], order[alive, place] = order[alive, place], found
+        index = order[alive, place + which]
+        order[alive, place + which], order[alive, place] = order[alive, place], index
         verified[alive, place] = least <= accepted(subject)
         prefixes.append(ids[:, place])
         alive = alive[verified[alive, place]]
@@ -140,7 +140,7 @@ def unshuffle(subject: Subject, target: Target, states: Tensor) -> Unshuffled:
 
 
 def _next(
-    known: LinearMap, prefixes: Prefixes, goals: Tensor, rows: Tensor
+    linear: LinearMap, prefixes: Prefixes, goals: Tensor, rows: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The next token of ``rows`` [k], which of ``goals`` [k, left, f] it gives, and how nearly.
 
@@ -155,11 +155,11 @@ def _next(
         if not len(todo):
             break
         moved = None if shift is None else shift[todo]
-        tried = _proposed(known, goals[todo], place, moved, count)
-        made = torch.cat([part for _, part in prefixes.states(tried, rows[todo])], dim=1)
+        tried = _proposed(linear, goals[todo], place, moved, count)
+        states = torch.cat([part for _, part in prefixes.states(tried, rows[todo])], dim=1)
         if shift is None:
-            shift = known.features(made) - known.expected(tried, place)
-        nearest, column, goal = _nearest(made, goals[todo])
+            shift = linear.features(states) - linear.expected(tried, place)
+        nearest, column, goal = _nearest(states, goals[todo])
         better = nearest < least[todo]
         where = todo[better]
         least[where], which[where] = nearest[better], goal[better]
@@ -168,28 +168,28 @@ def _next(
 
 
 def _proposed(
-    known: LinearMap, goals: Tensor, place: int, shift: Tensor | None, count: int
+    linear: LinearMap, goals: Tensor, place: int, shift: Tensor | None, count: int
 ) -> Tensor:
     """The ``count`` likeliest tokens of each of ``goals`` [k, left, f]: [k, left x count].
 
     Every token once where that is all of them.
     """
-    vocabulary = len(known.table)
+    vocabulary = len(linear.table)
     if count == vocabulary:
         return torch.arange(count, device=goals.device).expand(len(goals), -1)
     moved = None if shift is None else shift.flatten(0, 1)
-    misses = known.misses(goals.flatten(0, 1), place, moved)
+    misses = linear.misses(goals.flatten(0, 1), place, moved)
     return misses.topk(count, largest=False).indices.reshape(len(goals), -1)
 
 
-def _nearest(made: Tensor, goals: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The least distance between ``made`` [k, C, f] and ``goals`` [k, left, f], and where.
+def _nearest(states: Tensor, goals: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The least distance between ``states`` [k, C, f] and ``goals`` [k, left, f], and where.
 
-    The distance, the column of ``made`` and that of ``goals``: all [k].
+    The distance, the column of ``states`` and that of ``goals``: all [k].
     """
     best = [
         distance(some[:, :, None], goals[:, None]).nan_to_num(nan=torch.inf).flatten(1).min(1)
-        for some in made.split(AT_ONCE, dim=1)
+        for some in states.split(AT_ONCE, dim=1)
     ]
     nearest, chunk = torch.stack([each.values for each in best], 1).min(1)
     at = torch.stack([each.indices for each in best], 1).gather(1, chunk[:, None])[:, 0]

@@ -153,14 +153,14 @@ class LinearMap:
 
         None of those ``refuted`` [m, c].  ``later`` [m] (bool): not at the first place.
         """
-        found = tokens.clone()
+        ids = tokens.clone()
         for place, here in enumerate((~later, later)):
             if bool(here.any()):
                 slope = self.guess if place else self.first
                 parts = self.features((goal - states)[here]) + self._part(tokens[here], slope)
                 off = slope.scores(self._scorer, parts).scatter_(1, refuted[here], torch.inf)
-                found[here] = off.argmin(1)
-        return found
+                ids[here] = off.argmin(1)
+        return ids
 
     def lead(self, tokens: Tensor, others: Tensor, states: Tensor, goal: Tensor) -> Tensor:
         """How much nearer the ``goal`` [m, F] is to the ``states`` of ``tokens`` [m] than to those
@@ -186,10 +186,10 @@ class LinearMap:
 
         def near(place: int, where: slice) -> Tensor:
             own, within = ids[:, where].flatten(), distances[:, where].flatten()
-            found = [torch.empty(0, dtype=torch.bool, device=ids.device)]
+            parts = [torch.empty(0, dtype=torch.bool, device=ids.device)]
             for some in torch.arange(len(own), device=ids.device).split(self._at_once):
-                found.append(self._near(own[some], within[some], place))
-            return torch.cat(found).reshape(len(ids), -1)
+                parts.append(self._near(own[some], within[some], place))
+            return torch.cat(parts).reshape(len(ids), -1)
 
         return torch.cat([near(0, slice(0, 1)), near(1, slice(1, None))], dim=1)
 
@@ -211,8 +211,8 @@ class LinearMap:
             left = still.nonzero()[:, 0]
             which, other = which[left], other[left]
         count = torch.bincount(which, minlength=len(own))
-        looked = count[which] <= FEW
-        which, other = which[looked], other[looked]
+        few = count[which] <= FEW
+        which, other = which[few], other[few]
         off = self.part(other, place) - self.part(own[which], place)
         right = which[torch.linalg.vector_norm(off, dim=-1) <= within.to(off)[which]]
         return (count > FEW) | (torch.bincount(right, minlength=len(own)) > 0)
@@ -227,12 +227,12 @@ class LinearMap:
         """
         slope, parts = self._unweighted[1 if place else 0], self.part(tokens, place)
         parts = parts if shift is None else parts + shift.to(parts)
-        found = [tokens.new_empty(0, count)]
+        ids = [tokens.new_empty(0, count)]
         for some in torch.arange(len(tokens), device=tokens.device).split(self._at_once):
             off = slope.scores(self._scorer, parts[some])
             off.scatter_(1, tokens[some, None], torch.inf)
-            found.append(off.topk(count, largest=False).indices)
-        return torch.cat(found)
+            ids.append(off.topk(count, largest=False).indices)
+        return torch.cat(ids)
 
     def _nearest(self, parts: Tensor, later: Slope) -> Tensor:
         """The best token for each of ``parts`` [rows, n, f]: ids [rows, n]."""
@@ -256,13 +256,13 @@ class LinearMap:
         """For the first place and later ones: tokens by their coordinate in the first direction,
         these coordinates, and what rounding adds to differences.  What is not finite comes last.
         """
-        made = []
+        orders = []
         for axes in self.axes:
             finite = axes.nan_to_num(nan=torch.inf, posinf=torch.inf, neginf=torch.inf)
             values, tokens = finite[:, 0].sort()
             rounded = ROUNDED * finite.masked_fill(~finite.isfinite(), 0).abs().max()
-            made.append((tokens, values, rounded))
-        return tuple(made)
+            orders.append((tokens, values, rounded))
+        return tuple(orders)
 
     @cached_property
     def _unweighted(self) -> tuple[Slope, Slope]:
@@ -285,14 +285,14 @@ def ridge(inputs: Tensor, outputs: Tensor) -> Tensor:
     x, y = inputs.double(), outputs.double()
     values, vectors = decomposition(x.T @ x)
     values = values.clamp_min(0)
-    seen = vectors.T @ (x.T @ y)
-    power, total = seen.square().sum(1), y.square().sum()
+    inner = vectors.T @ (x.T @ y)
+    power, total = inner.square().sum(1), y.square().sum()
     strengths = STRENGTHS.to(values) * values.mean().clamp_min(torch.finfo(values.dtype).tiny)
-    kept = 1 / (values + strengths[:, None])
-    missed = (total - ((2 - values * kept) * kept * power).sum(1)).clamp_min(0)
-    freedom = (len(x) - 1 - (values * kept).sum(1)).clamp_min(0.5)
-    best = kept[(missed / freedom**2).argmin()]
-    return vectors @ (best[:, None] * seen)
+    inverse = 1 / (values + strengths[:, None])
+    error = (total - ((2 - values * inverse) * inverse * power).sum(1)).clamp_min(0)
+    freedom = (len(x) - 1 - (values * inverse).sum(1)).clamp_min(0.5)
+    best = inverse[(error / freedom**2).argmin()]
+    return vectors @ (best[:, None] * inner)
 
 
 def factor(residuals: Tensor, scale: Tensor) -> Tensor:

@@ -23,9 +23,7 @@ from assay.harness.inversion.candidates import accepted
 from assay.harness.inversion.descent import Tell as TellStep
 from assay.harness.inversion.descent import check_target, descend
 from assay.harness.inversion.target import Target, embedded, without_head
-from assay.harness.inversion.token_by_token import SearchResult
-from assay.harness.inversion.token_by_token import Tell as TellPlace
-from assay.harness.inversion.whole_prompts import Tell as TellPass
+from assay.harness.inversion.token_by_token import SearchResult, Tell
 from assay.harness.models import capabilities
 from assay.harness.models.reference.tolerances import distance
 from assay.harness.models.subject.memo import memo
@@ -73,19 +71,18 @@ def invert(
     begin: str = "scaled",
     watch: Sequence[int] = (),
     at_step: TellStep | None = None,
-    at_place: TellPlace | None = None,
-    at_pass: TellPass | None = None,
+    tell: Tell | None = None,
     lengths: Sequence[int] | None = None,
     keep: Path | None = None,
 ) -> Inversion:
     """The prompts whose ``target`` is ``goal`` [rows, n, features].
 
     ``decoder``, ``rule``, ``rate`` (in units of `start.unit`), ``begin`` and ``seed`` (the start:
-    one of `STARTS`) belong to ``descent``, which calls ``at_step`` after the steps in ``watch``;
-    ``exact`` calls ``at_pass`` after its guess and every pass, takes prompts of ``lengths`` where
-    they are unlike (``goal`` may be any finite numbers beyond them), and a folder to ``keep`` what
-    it learns of the model; the other methods call ``at_place`` after every position.  A head of
-    full column rank is undone first.  Raises `BadInput` where ``goal`` is not an output of the
+    one of `STARTS`) belong to ``descent``, which calls ``at_step`` after the steps in ``watch``.
+    ``exact`` takes prompts of ``lengths`` where they are unlike (``goal`` may be any finite
+    numbers beyond them), and a folder to ``keep`` what it learns of the model.  It calls ``tell``
+    after its guess and every pass, and the other searches after every position.  A head of full
+    column rank is undone first.  Raises `BadInput` where ``goal`` is not an output of the
     subject, and where ``method`` cannot invert the subject.
     """
     check_choice("method", method, METHODS)
@@ -108,7 +105,7 @@ def invert(
         rule = rule or Rule()
         result = _by_descent(subject, target, goal, first, decoder, rule, rate, watch, at_step)
     else:
-        result = _by_search(subject, target, goal, method, at_place, at_pass, lengths, keep)
+        result = _by_search(subject, target, goal, method, tell, lengths, keep)
     if target is not original:
         # Rounding loses what the head almost hides, and the states are off by as much.
         result.distances = distance(original.output(subject, result.ids), outputs)
@@ -138,19 +135,18 @@ def _by_search(
     target: Target,
     goal: Tensor,
     method: str,
-    at_place: TellPlace | None,
-    at_pass: TellPass | None,
+    tell: Tell | None,
     lengths: Sequence[int] | None,
     keep: Path | None,
 ) -> Inversion:
     if (why := capabilities.probe(subject).why_missing("causal")) is not None:
         raise BadInput(f"{method}: needs a causal model ({why}); descent does not")
     if method == "exact":
-        result = whole_prompts.exact(subject, target, goal, at_pass, lengths, keep)
+        result = whole_prompts.exact(subject, target, goal, tell, lengths, keep)
     else:
         ranks_first = method == "token-by-token"
         search = token_by_token.ranked if ranks_first else token_by_token.exhaustive
-        result = search(subject, target, goal, at_place)
+        result = search(subject, target, goal, tell)
     return Inversion(**vars(result), method=method)
 
 

@@ -62,16 +62,16 @@ def linear_map(
     """
     maps = _maps(subject)
     path = None if keep is None else path_of(keep, subject, target)
-    known = maps.get(target) or (
+    stored = maps.get(target) or (
         None if path is None else read(path, subject, basis_of(subject, target))
     )
-    made = known or estimate(subject, target)
-    if len(made) < min(n, subject.context or n):
-        made = longer(subject, target, made, n)
-    if path is not None and (made is not known or not path.exists()):
-        write(path, made)
-    maps[target] = made
-    return made
+    linear = stored or estimate(subject, target)
+    if len(linear) < min(n, subject.context or n):
+        linear = longer(subject, target, linear, n)
+    if path is not None and (linear is not stored or not path.exists()):
+        write(path, linear)
+    maps[target] = linear
+    return linear
 
 
 @memo
@@ -111,13 +111,13 @@ def estimate(subject: Subject, target: Target) -> LinearMap:
     return LinearMap(table, centre, means, first, guess, again, axes, states, basis)
 
 
-def longer(subject: Subject, target: Target, known: LinearMap, n: int) -> LinearMap:
-    """``known`` with the means of further places: those of ``n`` tokens at least."""
-    prompts = _Prompts(subject, target, known.centre, n)
-    prompts.add(FEWEST * len(known.centre))
-    means = prompts.fit(known.guess.linear.double(), everyone=True).means.to(known.means)
-    means[: len(known)] = known.means
-    return known.with_means(means, prompts.ids.numel())
+def longer(subject: Subject, target: Target, linear: LinearMap, n: int) -> LinearMap:
+    """``linear`` with the means of further places: those of ``n`` tokens at least."""
+    prompts = _Prompts(subject, target, linear.centre, n)
+    prompts.add(FEWEST * len(linear.centre))
+    means = prompts.fit(linear.guess.linear.double(), everyone=True).means.to(linear.means)
+    means[: len(linear)] = linear.means
+    return linear.with_means(means, prompts.ids.numel())
 
 
 @dataclass(frozen=True)
@@ -140,8 +140,8 @@ def _after(
     prefixes = Prefixes(subject, target, 1)
     prefixes.extend(prefix[None])
     basis = basis_of(subject, target)
-    made = (_reduced(part, basis) for _, part in prefixes.states(sample[None]))
-    states = torch.cat([*made], dim=1)[0]
+    parts = [_reduced(part, basis) for _, part in prefixes.states(sample[None])]
+    states = torch.cat(parts, dim=1)[0]
     x, y = embedded(subject)[sample].double(), states.double()
     fine = x.isfinite().all(1) & y.isfinite().all(1)  # in 16 bits some states may have overflowed
     x, y = x[fine], y[fine]
@@ -226,8 +226,8 @@ class _Prompts:
         rows = self.table[rivals]
         slope = Slope.of(rows, self.centre, fit.linear, fit.factor)
         parts = (states - fit.means[1:]).flatten(0, 1).to(slope.linear)
-        found = rivals[slope.scores(Scorer(rows), parts).argmin(1)]
-        return float((found == ids.flatten()).double().mean())
+        guesses = rivals[slope.scores(Scorer(rows), parts).argmin(1)]
+        return float((guesses == ids.flatten()).double().mean())
 
 
 def basis_of(subject: Subject, target: Target) -> Tensor | None:
@@ -310,17 +310,17 @@ def read(path: Path, subject: Subject, basis: Tensor | None = None) -> LinearMap
     return LinearMap(table, centre, means, first, guess, again, axes, int(states), basis)
 
 
-def write(path: Path, known: LinearMap) -> None:
-    """Write ``known``, all of it or nothing; what cannot be written is made again next time."""
+def write(path: Path, linear: LinearMap) -> None:
+    """Write ``linear``, all of it or nothing; what cannot be written is made again next time."""
     parts: dict[str, Tensor] = {
-        "centre": known.centre,
-        "means": known.means,
-        "states": torch.tensor(known.states),
-        "axes.first": known.axes[0],
-        "axes.later": known.axes[1],
+        "centre": linear.centre,
+        "means": linear.means,
+        "states": torch.tensor(linear.states),
+        "axes.first": linear.axes[0],
+        "axes.later": linear.axes[1],
     }
     for name in SLOPES:
-        slope: Slope = getattr(known, name)
+        slope: Slope = getattr(linear, name)
         parts |= {f"{name}.{each}": getattr(slope, each) for each in NUMBERS}
     with suppress(OSError, SafetensorError):
         path.parent.mkdir(parents=True, exist_ok=True)

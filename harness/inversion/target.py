@@ -109,7 +109,7 @@ class Target:
         if self.through == "norm":
             return subject.head_input(ids, **inputs)
         if self.through in CACHED:
-            return self.kept(subject, ids, **inputs).flatten(2)
+            return self.keys_or_values(subject, ids, **inputs).flatten(2)
         states = subject.block_output(self.depth, ids, **inputs)
         if self.through == "block":
             return states
@@ -127,11 +127,13 @@ class Target:
         if not self.depth:
             raise BadInput(f"target {self.through}: depth 0 has none; the first block has")
         try:
-            self.kept(subject, subject.content(torch.arange(2, device=subject.device)[None]))
+            self.keys_or_values(
+                subject, subject.content(torch.arange(2, device=subject.device)[None])
+            )
         except (Missing, LookupError, AttributeError) as error:
             raise BadInput(f"target {self.through}: {subject.name} has none ({error})") from error
 
-    def kept(
+    def keys_or_values(
         self, subject: Subject, ids: Tensor | None, cache: Any = None, **inputs: Any
     ) -> Tensor:
         """Keys or values of the tokens in this pass: [batch, n, heads, width]."""
@@ -139,14 +141,14 @@ class Target:
         batch, n = prompt.shape[:2]
         cache = caches.make(subject, "dynamic", batch, n) if cache is None else cache
         subject.block_output(self.depth, ids, cache=cache, **inputs)
-        kept: Tensor = getattr(cache.layers[self.depth - 1], self.through)[:, :, -n:]
-        return kept.transpose(1, 2)
+        keys_or_values: Tensor = getattr(cache.layers[self.depth - 1], self.through)[:, :, -n:]
+        return keys_or_values.transpose(1, 2)
 
     def features(self, subject: Subject) -> int:
         """The width of the output."""
         if self.through in CACHED:
             two = subject.content(torch.arange(2, device=subject.device)[None])
-            return self.kept(subject, two).flatten(2).shape[-1]
+            return self.keys_or_values(subject, two).flatten(2).shape[-1]
         if self.through == "block":
             return int(subject.config.hidden_size)
         return head_of(subject).weight.shape[1 if self.through == "norm" else 0]

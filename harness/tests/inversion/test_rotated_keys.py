@@ -75,14 +75,14 @@ def test_prompts_are_found_in_few_passes(name, n):
 def test_more_than_a_rotation_is_left_alone():
     """Keys that also grow from place to place are inverted as they are."""
     subject, target = fresh("llama"), Target(1, "keys")
-    usual = Target.kept
+    usual = Target.keys_or_values
 
     def growing(self, subject, ids, cache=None, **inputs):
         made = usual(self, subject, ids, cache, **inputs)
         return made * torch.arange(1, made.shape[1] + 1)[:, None, None]
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Target, "kept", growing)
+        patched.setattr(Target, "keys_or_values", growing)
         assert keys.rotations(subject, 1, 5) is None
         goal = target.output(subject, prompt(subject, 5))
         assert keys.without_rotation(subject, target, goal)[0] == target
@@ -98,14 +98,14 @@ def test_rotations_that_end_somewhere_are_left_alone_beyond(monkeypatch):
     """What was found for short prompts says nothing of long ones."""
     subject, target = fresh("llama"), Target(1, "keys")
     assert keys.rotations(subject, 1, 5) is not None
-    usual = Target.kept
+    usual = Target.keys_or_values
 
     def growing(self, subject, ids, cache=None, positions=None, **inputs):
         made = usual(self, subject, ids, cache, positions=positions, **inputs)
         places = torch.arange(made.shape[1]) if positions is None else positions
         return made * torch.where(places < 40, 1.0, 1.5)[:, None, None]
 
-    monkeypatch.setattr(Target, "kept", growing)
+    monkeypatch.setattr(Target, "keys_or_values", growing)
     ids = prompt(subject, 50, batch=2)
     result = exact(subject, target, target.output(subject, ids))
     assert torch.equal(result.ids, ids)
@@ -116,5 +116,5 @@ def test_rotations_that_end_somewhere_are_left_alone_beyond(monkeypatch):
 def test_far_rotations_are_products_of_near_ones(n):
     subject = toy("llama")
     turns = keys.rotations(subject, 1, n)
-    there = Target(1, "keys").kept(subject, torch.full((1, n), 11))[0]
+    there = Target(1, "keys").keys_or_values(subject, torch.full((1, n), 11))[0]
     assert torch.allclose(there[:1] @ turns[:n], there, atol=1e-4)

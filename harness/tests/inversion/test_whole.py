@@ -104,7 +104,8 @@ def test_every_pass_tells_the_guess_and_verifies_more():
     subject, target = toy("gpt2"), Target(2)
     ids, told = prompt(subject, 20), []
 
-    def tell(result: SearchResult) -> None:
+    def tell(passes: int, result: SearchResult) -> None:
+        assert passes == int(result.passes.max())
         told.append((int(result.passes[0]), int(result.verified[0].sum()), result.ids.clone()))
 
     exact(subject, target, target.output(subject, ids), tell)
@@ -208,7 +209,7 @@ def test_what_one_guess_refutes_no_later_one_repeats(monkeypatch):
     wrong = (ids + 1) % subject.vocabulary
     monkeypatch.setattr(LinearMap, "likeliest", lambda known, goal: wrong)
     monkeypatch.setattr(LinearMap, "likelier", lambda known, guess, states, goal: guess)
-    result = exact(subject, target, goal, lambda now: told.append(now.ids.clone()))
+    result = exact(subject, target, goal, lambda passes, now: told.append(now.ids.clone()))
     assert torch.equal(result.ids, ids)
     for row in range(2):
         assert int(told[1][row, 0]) != int(wrong[row, 0])
