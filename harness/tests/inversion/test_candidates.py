@@ -79,25 +79,6 @@ def test_some_rows_and_few_candidates_at_a_time_are_the_same(monkeypatch, model_
     assert not same(subject, made, after(subject, target, known[[1, 3]], tokens[rows]))
 
 
-def test_asking_twice_gives_the_same_answer():
-    subject, target = toy("llama"), Target(2)
-    prefixes, tokens = filled(subject, target, prompt(subject, 3)), prompt(subject, 6, seed=1)
-    one, other = states(prefixes, tokens), states(prefixes, tokens)
-    assert torch.equal(one, other)
-    prefixes.append(tokens[:, 0])
-    assert not same(subject, states(prefixes, tokens), one)
-
-
-@pytest.mark.parametrize("model_type", BRANCHING)
-def test_models_with_a_mask_positions_and_a_cache_branch(model_type):
-    assert branches(toy(model_type))
-
-
-@pytest.mark.parametrize("model_type", ALONE)
-def test_other_models_do_not_branch(model_type):
-    assert not branches(toy(model_type))
-
-
 # A model that would go wrong.
 
 
@@ -117,30 +98,3 @@ def test_such_a_model_is_inverted_all_the_same(monkeypatch, method, known):
     result = method(subject, target, target.output(subject, ids))
     assert torch.equal(result.ids, ids)
     assert bool(result.verified.all())
-
-
-def test_without_the_check_in_the_midst_it_would_not_be_inverted(monkeypatch):
-    subject, target = looking_back(), Target(2)
-    monkeypatch.setattr(candidates, "branches", lambda subject: True)
-    monkeypatch.setattr(Prefixes, "misled", lambda prefixes, ids: False)
-    result = exact(subject, target, target.output(subject, prompt(subject, 6)))
-    assert not result.verified[:, 1:].any()
-
-
-@pytest.mark.parametrize("model_type", ["gpt2", "mistral", "mixtral", "t5", "mamba"])
-def test_who_is_not_misled_goes_on_as_before(model_type):
-    subject = toy(model_type)
-    for length in (0, 3, 8):
-        prefixes = filled(subject, Target(2), prompt(subject, length))
-        before = prefixes.cache
-        assert not prefixes.misled(prompt(subject, 1)[:, 0])
-        assert prefixes.cache is before
-
-
-def test_who_is_misled_branches_no_more(monkeypatch):
-    monkeypatch.setattr(candidates, "branches", lambda subject: True)
-    subject = looking_back()
-    prefixes = filled(subject, Target(2), prompt(subject, 3))
-    assert prefixes.misled(prompt(subject, 1)[:, 0])
-    assert prefixes.cache is None
-    assert not prefixes.misled(prompt(subject, 1)[:, 0])

@@ -94,22 +94,6 @@ def test_e6_s_control_fails_where_untrained_models_differ(monkeypatch):
         assert failed(result) if share < 1 else result.verdict is UPHELD
 
 
-def test_e6_s_control_compares_one_prompt_on_two_seeds_of_one_architecture(monkeypatch):
-    """Architectures of which unlike shares are recovered are no noise to it."""
-    constructed(monkeypatch, lambda model, _: 0.1 * model.layers if fresh_side(model) else 0.9)
-    result = settled(trained.test_trained_models_invert_worse, **EVERY, **HOW)
-    assert set(result.sample["control"][:, 0]) == {0.0}
-    assert len(set(result.sample["control"][:, 1])) == len(sides.SEEDS)
-
-
-def test_e6_says_what_difference_its_control_would_have_seen(monkeypatch):
-    constructed(monkeypatch, lambda model, _: 1.0 if fresh_side(model) else 0.1)
-    result = settled(trained.test_trained_models_invert_worse, **EVERY, **HOW)
-    low, high = result.details["control interval"]
-    assert result.details["control sees a difference of"] == max(-low, high) > 0
-    assert result.details["control must be"].startswith("model change 0, and a difference")
-
-
 def test_e14_s_control_fails_where_untrained_models_repeat_as_well(monkeypatch):
     claim = trained_tokens.test_gibberish_repeats
     constructed(monkeypatch, lambda model, _: 0.6 if fresh_side(model) else 0.0)

@@ -9,9 +9,8 @@ from torch import Tensor
 from assay.harness.inversion import decoding
 from assay.harness.inversion.decoding import PseudoInverse, nearest, nearest_few
 from assay.harness.inversion.own_rows import recovery
-from assay.harness.operations import factors
 from assay.harness.operations.equal_rows import has_duplicate
-from assay.harness.operations.factors import Factored, Rough, gram
+from assay.harness.operations.factors import gram
 from assay.harness.operations.likeliest import Scorer, leaders
 from assay.harness.tests.support.matrices import (
     COLUMNS,
@@ -66,24 +65,6 @@ def is_exact(inverse: PseudoInverse) -> bool:
     return "exact" in vars(inverse)
 
 
-def error_of(rough: Rough, w: Tensor) -> float:
-    """How far a rough Gram matrix is off, in the norm that its doubt is about."""
-    off = rough.factor @ rough.factor.T - w.double().T @ w.double()
-    half = torch.linalg.solve_triangular(rough.factor, off, upper=False)
-    return float(
-        torch.linalg.matrix_norm(
-            torch.linalg.solve_triangular(rough.factor, half.T, upper=False), 2
-        )
-    )
-
-
-def score_error(rough: Rough, w: Tensor, points: Tensor) -> tuple[Tensor, Tensor]:
-    """The largest error of any score (not rounded), and what is measured of it: [m]."""
-    scores = rough.solve(points) @ w.double().T
-    exact = torch.linalg.solve(w.double().T @ w.double(), points.T).T @ w.double().T
-    return (scores - exact).abs().amax(1), rough.measured(w, points, scores.float())
-
-
 TABLES = [(2.0, 0.0), (30.0, 0.0), (30.0, 0.3), (90.0, 0.0)]
 
 
@@ -96,15 +77,6 @@ def test_tokens_of_a_rough_factorisation_are_the_exact_ones(condition, offset, k
         assert fast.rough is not None
         assert fast.top(points, k).equal(likely(w, points, k))
     assert fast.decode(w[:6].reshape(2, 3, 48)).equal(likely(w, w[:6]).reshape(2, 3))
-
-
-def test_tokens_that_are_clear_cost_no_exact_factorisation():
-    w = wide(5.0)
-    fast = PseudoInverse.of(w)
-    assert fast.decode(w[:50]).equal(torch.arange(50))
-    assert not is_exact(fast)
-    fast.logits(w[:1])
-    assert is_exact(fast)
 
 
 def between(w: Tensor, shares: list[float]) -> Tensor:
@@ -160,84 +132,7 @@ def test_a_table_near_a_missing_rank_is_not_factored_roughly(condition, monkeypa
     assert not (solved @ w.double().T).argmax(1)[:, None].equal(likely(w, points))
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_a_missing_rank_in_float32_is_decoded_around(seed):
-    w = deficient(seed).float()
-    w[:, -1] = w[:, 0] if seed % 3 < 2 else w[:, -1]
-    assert PseudoInverse.of(w).rough is None
-    assert PseudoInverse.of(w).decode(w)[:, None].equal(likely(w, w))
-
-
-@pytest.mark.parametrize(("condition", "offset"), TABLES)
-def test_the_doubt_covers_the_error_of_a_rough_gram_matrix(condition, offset):
-    w = wide(condition, offset)
-    rough = Rough.of(w)
-    assert 0 < error_of(rough, w) < rough.doubt
-    worse = Rough(rough.factor * (1 + rough.doubt), rough.longest, rough.doubt, rough.noise)
-    assert error_of(worse, w) > rough.doubt
-
-
-@pytest.mark.parametrize(("condition", "offset"), TABLES)
-def test_what_is_measured_covers_the_error_of_scores_and_sees_a_worse_one(condition, offset):
-    w, points = wide(condition, offset), table(4, 20, 48)
-    rough = Rough.of(w)
-    error, measured = score_error(rough, w, points)
-    assert bool((error <= measured).all())
-    assert bool((measured < rough.expected(points)).all())
-    broken = rough.factor @ rough.factor.T
-    broken[0, 0] *= 1.05
-    worse = Rough(torch.linalg.cholesky(broken), rough.longest, rough.doubt, rough.noise)
-    error, estimate = score_error(worse, w, points)
-    assert bool((error <= estimate).all())
-    assert bool((error > measured).any())
-
-
-@pytest.mark.parametrize(("condition", "offset"), TABLES)
-def test_the_condition_is_reported_before_and_after_the_exact_factorisation(condition, offset):
-    w = wide(condition, offset)
-    fast, exact = PseudoInverse.of(w), torch.linalg.cond(w.double())
-    assert fast.condition == pytest.approx(float(exact), rel=1e-2)
-    fast.logits(w[:1])
-    assert fast.condition == pytest.approx(float(exact), rel=1e-6)
-    assert (fast.method, fast.rank) == ("cholesky", 48)
-
-
-def test_the_gram_matrix_is_the_product(monkeypatch):
-    monkeypatch.setattr(factors, "COLUMNS_AT_ONCE", 5)
-    w = table()
-    assert torch.allclose(gram(w, torch.float64), w.T @ w, rtol=1e-13)
-    assert 1e-9 < float((gram(w.float(), torch.float32) - w.T @ w).abs().max()) < 1e-4
-
-
-def test_a_table_of_sixteen_bits_is_decoded_like_its_float64_copy():
-    w = wide(5.0).bfloat16()
-    points = table(3, 100, 48)
-    assert PseudoInverse.of(w).top(points, 3).equal(likely(w, points, 3))
-    assert nearest(w, points).equal(nearest(w.double(), points))
-    assert Factored.of(w).condition == pytest.approx(Factored.of(w.double()).condition)
-
-
 # Shapes and dtypes.
-
-
-def test_fewer_tokens_than_dimensions_are_decoded_all_the_same():
-    w = table(0, rows=5)
-    fast = PseudoInverse.of(w)
-    assert (fast.method, fast.rank) == ("svd", 5)
-    assert max(errors(w)) < 1e-10
-    assert fast.decode(w).tolist() == [0, 1, 2, 3, 4]
-
-
-def test_logits_and_weights_keep_their_leading_axes():
-    fast = PseudoInverse.of(table())
-    assert fast.logits(torch.zeros(2, 3, COLUMNS)).shape == (2, 3, ROWS)
-    assert fast.apply(torch.zeros(2, 3, ROWS)).shape == (2, 3, COLUMNS)
-
-
-def test_a_float32_table_is_factored_in_float64():
-    w = table().float()
-    exact = table(7, 5, COLUMNS) @ torch.linalg.pinv(w.double())
-    assert torch.allclose(PseudoInverse.of(w).logits(table(7, 5, COLUMNS)), exact, rtol=1e-10)
 
 
 def test_parallel_rows_mislead_the_pseudo_inverse_and_not_the_nearest_row():
@@ -247,25 +142,12 @@ def test_parallel_rows_mislead_the_pseudo_inverse_and_not_the_nearest_row():
     assert nearest(w, w).tolist() == list(range(ROWS))
 
 
-def test_the_nearest_row_is_the_one_at_the_least_distance():
-    w, points = table(), table(3, 20, COLUMNS)
-    slow = [int((w - point).norm(dim=1).argmin()) for point in points]
-    assert nearest(w, points).tolist() == slow
-    assert (points @ w.T).argmax(-1).tolist() != slow
-
-
 def test_the_few_nearest_rows_come_in_their_order():
     w, points = table(), table(3, 20, COLUMNS).reshape(4, 5, COLUMNS)
     slow = torch.cdist(points, w).sort(-1).indices[..., :3]
     assert nearest_few(w, points, 3).equal(slow)
     assert nearest_few(w.float(), points, 3).equal(slow)
     assert not nearest_few(w, points, 3).equal(slow.flip(-1))
-
-
-def test_of_duplicate_rows_the_first_is_decoded():
-    w = table()
-    w[5] = w[2]
-    assert nearest(w, w[[2, 5]]).tolist() == [2, 2]
 
 
 @pytest.mark.parametrize("condition", [1e1, 1e6, None])

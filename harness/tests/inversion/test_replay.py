@@ -10,7 +10,6 @@ import torch
 from assay.harness.inversion import Rule, Target, descend, replay
 from assay.harness.inversion.batch import Batch
 from assay.harness.inversion.descent import choose_runner
-from assay.harness.inversion.nets import flattened
 from assay.harness.models.reference.rounding import Rounding
 from assay.harness.models.subject.clock import Braked, ForwardClock
 from assay.harness.results.errors import BadInput
@@ -45,13 +44,6 @@ def test_a_replayed_step_is_the_step(spec, target, rounded):
             for one, other in zip(replayed(x), batch._slope(x), strict=True):
                 # Rounding may hang on addresses, and they differ.
                 assert torch.allclose(one, other, rtol=1e-5, atol=1e-6 * other.abs().max())
-
-
-def test_a_net_is_replayed():
-    subject = toy("gpt2")
-    net = flattened("expanding", 5, subject.hidden, torch.Generator().manual_seed(0))
-    batch = batch_of(subject, net)
-    assert replay.replayed(batch._slope, batch.x) != batch._slope
 
 
 @pytest.mark.parametrize("spec", ["gpt2", "mixtral"])
@@ -108,28 +100,6 @@ def constant(x):
 @pytest.mark.parametrize("function", [branching, choosing, drawing, keeping, reading, constant])
 def test_what_may_do_otherwise_for_other_numbers_is_run_itself(function):
     assert replay.replayed(function, X) is function
-
-
-def in_place(x):
-    y = x + 1
-    y.mul_(x)
-    parts = y.split(2, dim=1)
-    return (y, parts[1] * torch.arange(2.0))
-
-
-def test_what_it_makes_a_function_may_change():
-    replayed = replay.replayed(in_place, X)
-    assert replayed is not in_place
-    for x in (X, -3 * X):
-        assert all(map(torch.equal, replayed(x), in_place(x)))
-
-
-def test_an_error_of_the_function_itself_is_raised():
-    def broken(x):
-        raise RuntimeError("its own")
-
-    with pytest.raises(RuntimeError, match="its own"):
-        replay.replayed(broken, X)(X)
 
 
 def test_a_planted_fault_may_count_passes_and_is_not_replayed():

@@ -36,13 +36,6 @@ def test_keys_that_do_not_rotate_stay_as_they_are(name):
     assert keys.without_rotation(subject, target, goal) == (target, goal)
 
 
-def test_values_and_states_stay_as_they_are():
-    subject = toy("llama")
-    for target in (Target(1, "values"), Target(1)):
-        goal = target.output(subject, prompt(subject, 5))
-        assert keys.without_rotation(subject, target, goal) == (target, goal)
-
-
 @pytest.mark.parametrize("before", [0, 3])
 def test_places_are_counted_from_what_is_cached(before):
     """So are those that are given, as of branches."""
@@ -88,12 +81,6 @@ def test_more_than_a_rotation_is_left_alone():
         assert keys.without_rotation(subject, target, goal)[0] == target
 
 
-def test_keys_that_all_have_the_first_position_stay_as_they_are():
-    subject, target = toy("llama"), Target(1, "keys", slip=True)
-    goal = target.output(subject, prompt(subject, 5))
-    assert keys.without_rotation(subject, target, goal) == (target, goal)
-
-
 def test_rotations_that_end_somewhere_are_left_alone_beyond(monkeypatch):
     """What was found for short prompts says nothing of long ones."""
     subject, target = fresh("llama"), Target(1, "keys")
@@ -110,11 +97,3 @@ def test_rotations_that_end_somewhere_are_left_alone_beyond(monkeypatch):
     result = exact(subject, target, target.output(subject, ids))
     assert torch.equal(result.ids, ids)
     assert keys.rotations(subject, 1, 50) is None
-
-
-@pytest.mark.parametrize("n", [32, 33, 60])
-def test_far_rotations_are_products_of_near_ones(n):
-    subject = toy("llama")
-    turns = keys.rotations(subject, 1, n)
-    there = Target(1, "keys").keys_or_values(subject, torch.full((1, n), 11))[0]
-    assert torch.allclose(there[:1] @ turns[:n], there, atol=1e-4)

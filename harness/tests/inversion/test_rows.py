@@ -1,17 +1,21 @@
-"""Rows of a descent that end early, are watched, diverge, or find no memory or no sense."""
+"""Rows of a descent that end early or are watched, and what its steps count as."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import count
 
 import pytest
 import torch
 from torch import Tensor
 
-from assay.harness.inversion import Descent, Rule, descend, descent
+from assay.harness.inversion import Descent, Rule, Target, descend, descent, start
 from assay.harness.inversion.batch import Batch
+from assay.harness.models.subject.clock import Braked, ForwardClock, stepping
+from assay.harness.models.subject.subject import Subject
 from assay.harness.tests.support.descents import ROWS, RULE, same, some, task
+from assay.harness.tests.support.toys import fresh, toy
 
 
 def thresholds_for(whole: Descent, steps: list[int]) -> Tensor:
@@ -38,17 +42,6 @@ def test_a_row_is_close_at_the_first_step_below_its_threshold(until_close):
         assert float(close) == (below[0] if below else math.inf)
     assert made.close.isfinite().tolist() == [True] * 4 + [False]
     assert len(set(made.close.tolist())) == ROWS
-
-
-def test_at_the_threshold_is_not_below_it():
-    inputs = task(1)
-    first = descend(*inputs, RULE).losses[:, 0]
-    assert descend(*inputs, RULE, thresholds=first).close.tolist() != [0]
-    assert descend(*inputs, RULE, thresholds=first * 1.0001).close.tolist() == [0]
-
-
-def test_without_a_threshold_nothing_is_close():
-    assert descend(*task(), RULE).close.tolist() == [math.inf] * ROWS
 
 
 @pytest.mark.parametrize("steps", [[3, 99, 99, 99, 99], [2, 3, 12, 13, 18]])
@@ -136,39 +129,6 @@ def test_what_is_watched_after_a_step_is_where_so_many_steps_end():
         assert not any(same(made.watched[k], shorter) for k in made.watched if k != step)
 
 
-def test_watching_changes_nothing():
-    inputs = task()
-    made, watched = (descend(*inputs, RULE, watch=watch) for watch in ((), range(21)))
-    assert same(made.embeddings, watched.embeddings)
-    assert same(made.losses, watched.losses)
-    assert len(watched.watched) == 21
-
-
-@pytest.mark.parametrize("at_once", [1, 2, 5])
-def test_a_row_that_has_ended_is_watched_where_it_ended(monkeypatch, at_once):
-    inputs = task()
-    thresholds = thresholds_for(descend(*inputs, RULE), [2, 3, 99, 3, 4])
-    monkeypatch.setattr(descent, "rows_that_fit", lambda *_: at_once)
-    made = descend(*inputs, RULE, thresholds=thresholds, until_close=True, watch=[3, 20])
-    assert list(made.watched) == [3, 20]
-    assert same(made.watched[20], made.embeddings)
-    assert not same(made.watched[3], made.embeddings)
-
-
-def test_who_is_told_hears_what_is_watched():
-    inputs, reports = task(), {}
-
-    def tell(rows, step, embeddings, losses):
-        assert rows == slice(0, ROWS)
-        reports[step] = embeddings.clone(), losses
-
-    made = descend(*inputs, RULE, watch=[0, 3, 20], tell=tell)
-    assert list(reports) == [0, 3, 20]
-    for step, (embeddings, losses) in reports.items():
-        assert torch.equal(embeddings, made.watched[step])
-        assert same(losses, made.losses[:, step])
-
-
 def test_who_is_told_hears_no_loss_of_a_row_that_has_ended():
     inputs, reports = task(), {}
     thresholds = thresholds_for(descend(*inputs, RULE), [3, 99, 99, 99, 99])
@@ -183,3 +143,68 @@ def test_who_is_told_hears_no_loss_of_a_row_that_has_ended():
         ),
     )
     assert reports == {5: [False] * 5, 10: [True] + [False] * 4}
+
+
+# What steps count as in a claim's time and work.
+
+
+STEPS, PROMPTS, TOKENS = 4, 2, 5
+
+
+@pytest.fixture
+def ticks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock that is a second later whenever it is read."""
+    monkeypatch.setattr("assay.harness.models.subject.clock.perf_counter", count().__next__)
+
+
+def watched(subject: Subject, inverted: Subject, depth: int, runner: str) -> ForwardClock:
+    """The clock of a claim on ``subject`` that descends on ``inverted``."""
+    ids = subject.content(torch.arange(PROMPTS * TOKENS).reshape(PROMPTS, TOKENS))
+    normal = torch.randn(
+        PROMPTS, TOKENS, inverted.hidden, generator=torch.Generator().manual_seed(0)
+    )
+    target, rates = Target(depth), torch.full((PROMPTS,), 1e-4)
+    wanted, first = target.output(inverted, ids).detach(), start.scaled(inverted, normal)
+
+    def descended() -> None:
+        descend(inverted, target, wanted, first, rates, Rule(steps=STEPS), runner=runner)
+
+    descended()  # finds out how the model is called
+    clock = ForwardClock()
+    with clock.watching(subject):
+        descended()
+    return clock
+
+
+@pytest.mark.usefixtures("ticks")
+@pytest.mark.parametrize("runner", ["eager", "replay"])
+def test_a_step_is_a_pass_forwards_and_one_backwards(runner: str) -> None:
+    subject = toy("gpt2")
+    assert subject.layers == 2
+    for inverted in (subject, fresh("gpt2")):
+        clock = watched(subject, inverted, 2, runner)
+        steps = 2 * STEPS
+        assert clock.work["own"] == [steps, steps * PROMPTS * TOKENS]
+        assert clock.elsewhere == 0
+
+
+@pytest.mark.usefixtures("ticks")
+def test_a_token_through_half_of_the_blocks_counts_half() -> None:
+    subject = toy("gpt2")
+    clock = watched(subject, subject, 1, "eager")
+    assert clock.work["own"] == [2 * STEPS, STEPS * PROMPTS * TOKENS]
+
+
+@pytest.mark.usefixtures("ticks")
+def test_steps_on_a_model_of_another_size_are_time_and_no_work() -> None:
+    clock = watched(toy("gpt2"), toy("llama"), 2, "eager")
+    assert clock.work["own"] == [0, 0]
+    assert clock.elsewhere == clock.seconds != 0
+
+
+@pytest.mark.usefixtures("ticks")
+def test_a_claim_that_has_taken_too_long_ends_between_steps_on_any_model() -> None:
+    subject, other = toy("gpt2"), toy("llama")
+    clock = ForwardClock(brake=0.0)
+    with clock.watching(subject), pytest.raises(Braked), stepping(other.model, 1, 1):
+        pytest.fail("a step began")

@@ -1,4 +1,4 @@
-"""Targets of an inversion: each is what a slow, whole pass gives, and no more is computed."""
+"""Targets: each is what a slow, whole pass gives, no more is computed, and a head is undone."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
-from assay.harness.inversion import THROUGH, Target, embedded
+from assay.harness.inversion import THROUGH, Target, embedded, head_inverse, without_head
 from assay.harness.inversion.target import CACHED
+from assay.harness.models.reference.tolerances import distance
 from assay.harness.models.subject.subject import Subject
 from assay.harness.results.errors import BadInput
 from assay.harness.tests.support.descents import same_output
-from assay.harness.tests.support.toys import counted, prompt, toy
+from assay.harness.tests.support.toys import counted, fresh, prompt, toy
 
 MODELS = (
     *("gpt2", "gpt_neox", "opt", "llama", "mistral", "gemma2", "bloom", "mamba", "mixtral"),
@@ -68,16 +69,6 @@ def test_a_block_s_output_is_the_state_in_a_whole_pass(model_type):
         assert not any(same_output(state, other) for other in whole[depth + 1 :])
 
 
-@pytest.mark.parametrize("model_type", [m for m in MODELS if m != "albert"])
-def test_through_the_head_is_the_state_times_the_head(model_type):
-    subject = toy(model_type)
-    ids = prompt(subject)
-    for depth, state in enumerate(states(subject, ids)):
-        output = Target(depth, "head").output(subject, ids)
-        assert same_output(output, through_the_head(subject, state))
-        assert not same_output(output, through_the_head(subject, state.flip(1)))
-
-
 @pytest.mark.parametrize("model_type", MODELS)
 def test_logits_are_the_model_s_own_and_the_head_makes_them_of_the_norm(model_type):
     subject = toy(model_type)
@@ -87,15 +78,6 @@ def test_logits_are_the_model_s_own_and_the_head_makes_them_of_the_norm(model_ty
     assert torch.equal(logits, subject.rows(ids)["logits"])
     # Gemma 2 caps its logits.
     assert same_output(through_the_head(subject, normed), logits) == (model_type != "gemma2")
-
-
-@pytest.mark.parametrize("model_type", ["gpt2", "opt", "llama", "gemma2", "bloom", "mamba"])
-def test_the_norm_s_output_is_the_last_hidden_state(model_type):
-    subject = toy(model_type)
-    ids = prompt(subject)
-    normed = Target(subject.layers, "norm").output(subject, ids)
-    assert torch.equal(normed, subject.rows(ids)[f"state {subject.layers}"])
-    assert not same_output(normed, Target(subject.layers).output(subject, ids))
 
 
 @pytest.mark.parametrize("model_type", MODELS)
@@ -188,15 +170,78 @@ def test_a_head_of_another_width_than_the_states_takes_none_of_them():
         Target(1, "head").check(narrow)
 
 
+# A head that is undone.
+
+
+MODELS = ("gpt2", "opt", "llama", "bert", "albert", "t5")
+"""Tied and not, with a bias and without, in the factor of an embedding, scaled before."""
+
+
+def undone(subject: Subject, target: Target, n: int = 5) -> torch.Tensor:
+    """How far the states that are found [2, n] are from those before the head."""
+    ids = prompt(subject, n)
+    before, states = without_head(subject, target, target.output(subject, ids))
+    return distance(states, before.output(subject, ids))
+
+
+def with_head(weight: torch.Tensor, bias: torch.Tensor | None = None) -> Subject:
+    subject = fresh("llama")
+    head = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None)
+    head.weight = nn.Parameter(weight, requires_grad=False)
+    if bias is not None:
+        head.bias = nn.Parameter(bias, requires_grad=False)
+    subject.model.set_output_embeddings(head)
+    return subject
+
+
+def weight() -> torch.Tensor:
+    return toy("llama").model.get_output_embeddings().weight.detach().clone()
+
+
 @pytest.mark.parametrize("model_type", MODELS)
-def test_what_a_model_has_is_accepted(model_type):
+def test_logits_tell_what_the_head_was_given(model_type):
     subject = toy(model_type)
-    for depth in range(subject.layers + 1):
-        Target(depth).check(subject)
-    Target(subject.layers, "logits").check(subject)
+    target = Target(subject.layers, "logits")
+    assert undone(subject, target).max() < 1e-5
+    ids = prompt(subject, 5)
+    before, states = without_head(subject, target, target.output(subject, ids))
+    assert before == Target(subject.layers, "norm")
+    assert states.dtype == torch.float32
+    assert distance(states.flip(1), before.output(subject, ids)).max() > 0.1
 
 
-def test_targets_are_named_in_words():
-    assert str(Target(2)) == "block 2"
-    assert str(Target(2, "norm")) == "block 2, normed"
-    assert str(Target(2, "head", slip=True)) == "block 2, head, row 0 everywhere"
+def test_a_bias_is_taken_off():
+    bias = torch.linspace(-3, 3, 101)
+    subject = with_head(weight(), bias)
+    target, ids = Target(2, "logits"), prompt(toy("llama"), 5)
+    assert undone(subject, target).max() < 1e-5
+    logits = target.output(subject, ids)
+    states = without_head(subject, target, logits + bias)[1]
+    assert distance(states, Target(2, "norm").output(subject, ids)).max() > 0.1
+
+
+def test_a_missing_rank_is_refused():
+    holed = weight()
+    holed[:, 3] = 0
+    for through in ("head", "logits"):
+        target = Target(2, through)
+        with pytest.raises(BadInput, match="head: its rank is 31 of 32 "):
+            undone(with_head(holed), target)
+        assert undone(with_head(weight()), target).max() < 1e-5
+
+
+def test_a_poor_condition_is_no_missing_rank():
+    poor = weight()
+    poor[:, 3] *= 1e-4
+    subject = with_head(poor)
+    assert head_inverse(subject).condition > 1e3
+    assert undone(subject, Target(2, "logits")).max() < 1e-2
+
+
+@pytest.mark.parametrize("model_type", ["gemma2", "cohere"])
+def test_logits_that_are_not_the_head_s_alone_are_refused(model_type):
+    """Capped, and scaled."""
+    subject = toy(model_type)
+    with pytest.raises(BadInput, match=f"head: tiny:{model_type} caps or scales the logits"):
+        undone(subject, Target(2, "logits"))
+    assert undone(subject, Target(2, "head")).max() < 1e-5

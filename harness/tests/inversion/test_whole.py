@@ -77,17 +77,6 @@ def test_lengths_that_are_none_are_refused(method, lengths, words):
         invert(subject, target, goal, method, lengths=lengths)
 
 
-@pytest.mark.parametrize("through", ["head", "logits"])
-def test_logits_of_unlike_lengths_are_inverted_as_well(through):
-    subject, target, ids = toy("gpt2"), Target(2, through), prompt(toy("gpt2"), 6)
-    goal = target.output(subject, ids)
-    goal[1, 4:] = 7.0
-    result = invert(subject, target, goal, lengths=[6, 4])
-    assert torch.equal(result.ids[0], ids[0])
-    assert torch.equal(result.ids[1, :4], ids[1, :4])
-    assert bool(result.verified.all())
-
-
 def test_logits_are_taken_back_to_as_many_numbers_as_made_them():
     """A map of features by features would not fit a real vocabulary."""
     subject, target = toy("gemma2"), Target(2, "logits")
@@ -132,28 +121,6 @@ def test_whatever_is_guessed_the_prompt_is_found(monkeypatch, rounds):
     assert torch.equal(result.ids, ids)
     assert bool(result.verified.all())
     assert int(result.passes.min()) > 10
-
-
-def test_what_is_no_state_is_given_up_after_every_token_was_tried():
-    subject, target = toy("gpt2"), Target(2)
-    ids = prompt(subject, 5)
-    goal = target.output(subject, ids)
-    goal[0, 2] = -goal[0, 2]
-    result = exact(subject, target, goal)
-    assert (~result.verified).nonzero()[0].tolist() == [0, 2]
-    assert bool(result.verified[1].all())
-    assert int(result.tried[0, 2]) >= subject.vocabulary
-    assert int(result.tried[1].max()) < subject.vocabulary
-
-
-def test_a_row_costs_no_more_among_others():
-    subject, target = toy("reference:small"), Target(2)
-    goal = target.output(subject, prompt(subject, 16, batch=6))
-    whole = exact(subject, target, goal)
-    for row in range(6):
-        alone = exact(subject, target, goal[[row]])
-        assert torch.equal(alone.ids[0], whole.ids[row])
-        assert int(alone.passes[0]) == int(whole.passes[row])
 
 
 def test_a_better_token_than_the_verified_one_replaces_it(monkeypatch):
@@ -227,13 +194,3 @@ def test_wrong_tokens_behind_each_other_are_replaced_together(monkeypatch):
     assert torch.equal(made.ids, ids)
     assert torch.equal(one_by_one.ids, ids)
     assert int(made.passes.sum()) < int(one_by_one.passes.sum())
-
-
-def test_a_token_leads_until_the_state_lies_between_it_and_another():
-    subject = toy("gpt2")
-    known = linear_map(subject, Target(2))
-    one, other = torch.tensor([3]), torch.tensor([7])
-    here = known.expected(one, 2)
-    step = known.expected(other, 2) - here
-    leads = [float(known.lead(one, other, here, here + share * step)) for share in (0, 0.5, 1)]
-    assert leads == pytest.approx([1, 0, -1], abs=1e-3)

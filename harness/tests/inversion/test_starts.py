@@ -8,11 +8,14 @@ from contextlib import contextmanager
 import pytest
 import torch
 
-from assay.harness.inversion import Rule, Target, embedded, invert, places_added, start
+from assay.fixtures import subjects
+from assay.harness import inversion
+from assay.harness.inversion import Rule, Target, embedded, invert, start
 from assay.harness.models.subject import positions
 from assay.harness.models.subject.subject import Subject
 from assay.harness.results.errors import BadInput
 from assay.harness.tests.support.descents import same_output
+from assay.harness.tests.support.inverted import load
 from assay.harness.tests.support.toys import prompt, toy
 
 
@@ -49,32 +52,6 @@ def test_the_slip_puts_every_token_at_the_first_place_and_does_nothing_else(mode
         assert same_output(rows, slow)
         if model_type != "llama" or depth:
             assert not same_output(Target(depth).output(subject, ids), slow)
-
-
-def test_a_prompt_of_one_token_cannot_slip():
-    subject = toy("gpt2")
-    ids = prompt(subject, n=1)
-    assert same_output(Target(2, slip=True).output(subject, ids), Target(2).output(subject, ids))
-
-
-@pytest.mark.parametrize("model_type", ["gpt2", "opt", "roberta"])
-def test_what_positions_add_is_the_table_s_rows_and_with_the_slip_its_first(model_type):
-    subject = toy(model_type)
-    ids = prompt(subject)
-    table = positions.rows_used(subject)
-    assert torch.equal(places_added(subject, 9), table[:9])
-    assert torch.equal(places_added(subject, 9, slip=True), table[:1].expand(9, -1))
-    if model_type != "roberta":  # whose first block is given normed states
-        tokens = embedded(subject)[ids]
-        assert same_output(Target(0).output(subject, ids) - places_added(subject, 9), tokens)
-
-
-@pytest.mark.parametrize("model_type", ["llama", "albert"])
-def test_without_a_table_of_the_embedding_s_width_nothing_is_added_to_it(model_type):
-    subject = toy(model_type)
-    added = places_added(subject, 9)
-    expected = positions.rows_used(subject)[:9] if model_type == "albert" else 0 * added
-    assert torch.equal(added, expected)
 
 
 @pytest.mark.parametrize("model_type", ["t5", "bloom", "mamba"])
@@ -135,3 +112,26 @@ def test_the_unit_makes_a_first_step_of_the_embedding_s_size(distance_):
     size = start.unit(subject, target, wanted, x, rule) * gradient.std()
     assert float(size) == pytest.approx(float(embedded(subject).std()), rel=1e-5)
     assert start.unit(subject, target, wanted, x, Rule(optimiser="adam")) == start.spread(subject)
+
+
+# Not at the model's own rows.
+
+
+def test_a_descent_does_not_begin_at_rows_of_the_models_own_table():
+    """Both are drawn from seed 0: the bare seed's numbers would be the table's first rows."""
+    subject = load("tiny:gpt2", subjects.Options())
+    target, snapshots = Target(1), []
+    wanted = target.output(subject, torch.tensor([[5, 9, 2, 8]]))
+    rule = Rule(steps=1)
+    inversion.invert(
+        subject,
+        target,
+        wanted,
+        "descent",
+        rule=rule,
+        watch=[0],
+        at_step=lambda _, step, embeddings, __: snapshots.append(embeddings.clone()),
+    )
+    table = torch.nn.functional.normalize(subject.embedding_table, dim=1)
+    alike = torch.nn.functional.normalize(snapshots[0][0], dim=1) @ table.T
+    assert alike.max() < 0.9

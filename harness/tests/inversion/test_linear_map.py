@@ -1,4 +1,4 @@
-"""The linear map of an exact search: what it expects, what it costs, and what it cannot spoil."""
+"""The linear map of an exact search: what it expects, what it cannot spoil, and on disk."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from assay.harness.inversion import (
 from assay.harness.inversion.linear import LinearMap, Slope, factor, ridge, spread
 from assay.harness.inversion.set_up import TYPICAL
 from assay.harness.inversion.token_by_token import ranked
-from assay.harness.models.subject.subject import Subject
 from assay.harness.tests.support.toys import fresh, prompt, toy
 
 SEARCHES = pytest.mark.parametrize(
@@ -67,50 +66,6 @@ def test_tokens_are_ranked_by_their_distance_in_the_metric(place):
         assert torch.allclose((misses - misses[:, :1]).double(), off - off[:, :1], atol=1e-4)
 
 
-def test_prompts_are_guessed_as_their_places_are_ranked():
-    known, draw = random_map(), torch.Generator().manual_seed(2)
-    goal, states = torch.randn(2, 3, 7, 4, generator=draw)
-    ids = torch.randint(6, (3, 7), generator=draw)
-    guess, again = known.likeliest(goal), known.likelier(ids, states, goal)
-    for place in range(7):
-        shift = states[:, place] - known.expected(ids[:, place], place)
-        alone = [known.misses(goal[:, place], place, each).argmin(1) for each in (None, shift)]
-        assert torch.equal(guess[:, place], alone[0])
-        assert torch.equal(again[:, place], alone[1])
-
-
-def test_near_tokens_are_those_within_the_distance():
-    known = random_map()
-    ids = torch.tensor([[0, 1, 2], [3, 4, 5]])
-    for row, place in torch.ones_like(ids).nonzero().tolist():
-        states = known.part(torch.arange(6), place)
-        off = (states - states[ids[row, place]]).norm(dim=1).double()
-        nearest = float(off[off > 0].min())
-        for within, near in ((0.95 * nearest, False), (1.05 * nearest, True)):
-            found = known.near(ids, torch.full(ids.shape, within).double())
-            assert bool(found[row, place]) == near
-
-
-def test_where_many_tokens_are_near_no_distances_are_computed(monkeypatch):
-    known, ids = random_map(), torch.tensor([[0, 1, 2]])
-    far, none = torch.full(ids.shape, 100.0).double(), torch.zeros(ids.shape).double()
-    assert bool(known.near(ids, far).all())
-    assert not bool(known.near(ids, none).any())
-    monkeypatch.setattr("assay.harness.inversion.linear.FEW", 0)
-    monkeypatch.setattr(LinearMap, "part", lambda *which: torch.zeros(0, 4))
-    assert bool(known.near(ids, far).all())
-
-
-def test_what_cannot_be_expected_comes_last_but_before_what_was_tried():
-    known = random_map()
-    halves = known.guess.halves.clone()
-    halves[3] = torch.nan
-    broken = replace(known, guess=replace(known.guess, halves=halves))
-    misses = broken.misses(torch.ones(1, 4), 2)
-    assert misses.argmax(1).tolist() == [3]
-    assert bool((misses < torch.inf).all())
-
-
 # How it is estimated.
 
 
@@ -133,23 +88,6 @@ def test_a_factor_is_that_of_the_covariance_and_few_samples_are_shrunk():
     few = factor(sample[:3], torch.tensor(1.0))
     assert float(torch.linalg.cond(few)) < 1e3  # and without shrinking infinite
     assert bool(factor(torch.zeros(3, 6), torch.tensor(1.0)).isfinite().all())
-
-
-def test_the_set_up_is_counted_and_made_once(monkeypatch):
-    subject, target, counts = fresh("gpt2"), Target(1), []
-    output = Target.output
-
-    def counted(target: Target, subject: Subject, ids: torch.Tensor, **inputs: torch.Tensor):
-        made = output(target, subject, ids, **inputs)
-        counts.append(ids.numel())
-        return made
-
-    linear_map(subject, Target(2))
-    monkeypatch.setattr(Target, "output", counted)
-    made = linear_map(subject, target)
-    assert sum(counts) == made.states + TYPICAL  # and the prompt before the sample
-    assert linear_map(subject, target) is made
-    assert linear_map(subject, Target(2)) is not made
 
 
 def test_longer_prompts_extend_the_means_and_keep_the_rest(monkeypatch):
@@ -198,3 +136,84 @@ def test_the_map_saves_tries_on_a_trained_model(method, module):
     result = method(subject, target, target.output(subject, ids))
     assert torch.equal(result.ids, ids)
     assert float(result.tried.double().mean()) < 0.01 * subject.vocabulary
+
+
+# On disk.
+
+
+@pytest.fixture
+def estimates(monkeypatch):
+    """The targets whose map is estimated."""
+    made = []
+    estimate = set_up.estimate
+    monkeypatch.setattr(
+        set_up, "estimate", lambda *which: made.append(which[1]) or estimate(*which)
+    )
+    return made
+
+
+def numbers(known: LinearMap) -> list[torch.Tensor]:
+    slopes = (known.first, known.guess, known.again)
+    return [
+        known.centre,
+        known.means,
+        *known.axes,
+        *(t for slope in slopes for t in vars(slope).values()),
+    ]
+
+
+def test_a_kept_map_is_the_same_and_not_estimated_again(tmp_path, estimates):
+    one, other = (replace(fresh("gpt2"), digest="d") for _ in range(2))
+    made = linear_map(one, Target(1), keep=tmp_path)
+    again = linear_map(other, Target(1), keep=tmp_path)
+    assert estimates == [Target(1)]
+    assert all(map(torch.equal, numbers(made), numbers(again)))
+    assert again.states == made.states
+    ids = prompt(other, 5)
+    assert torch.equal(
+        again.likeliest(Target(1).output(other, ids)), made.likeliest(Target(1).output(one, ids))
+    )
+
+
+@pytest.mark.parametrize("change", ["digest", "target", "dtype"])
+def test_another_model_target_or_dtype_has_a_map_of_its_own(tmp_path, estimates, change):
+    subject = replace(fresh("gpt2"), digest="d")
+    linear_map(subject, Target(1), keep=tmp_path)
+    other, target = replace(fresh("gpt2"), digest="d"), Target(1)
+    if change == "digest":
+        other = replace(other, digest="e")
+    if change == "target":
+        target = Target(2)
+    if change == "dtype":
+        other = replace(toy("gpt2", "float64"), digest="d")
+    linear_map(other, target, keep=tmp_path)
+    assert len(estimates) == 2
+
+
+def damaged(path):
+    path.write_bytes(path.read_bytes()[:100])
+
+
+def foreign(path):
+    path.write_bytes(b"no such file")
+
+
+@pytest.mark.parametrize("spoil", [damaged, foreign])
+def test_a_damaged_file_is_made_again(tmp_path, estimates, spoil):
+    linear_map(replace(fresh("gpt2"), digest="d"), Target(1), keep=tmp_path)
+    (path,) = tmp_path.iterdir()
+    spoil(path)
+    linear_map(replace(fresh("gpt2"), digest="d"), Target(1), keep=tmp_path)
+    assert len(estimates) == 2
+    assert set_up.read(path, toy("gpt2")) is not None
+
+
+def test_a_folder_that_cannot_be_written_costs_nothing_but_time(tmp_path):
+    (tmp_path / "file").touch()
+    subject = replace(fresh("gpt2"), digest="d")
+    assert linear_map(subject, Target(1), keep=tmp_path / "file") is linear_map(subject, Target(1))
+
+
+def test_a_model_without_a_digest_keeps_nothing(tmp_path):
+    linear_map(replace(fresh("gpt2"), digest=""), Target(1), keep=tmp_path)
+    assert not list(tmp_path.iterdir())
