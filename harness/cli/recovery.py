@@ -43,7 +43,7 @@ EQUALS = 3
 
 # -- the JSON -------------------------------------------------------------------------------------
 
-VERSION = 1
+VERSION: Literal[1] = 1
 """Of the schema: raised when a key goes or changes its meaning, not for a new key."""
 
 Ids = list[Count]
