@@ -13,7 +13,6 @@ from assay.harness.inversion.own_rows import (
     largest_others,
     recovered_after,
     recovery,
-    spread_over_columns,
 )
 from assay.harness.tests.support.matrices import (
     deficient,
@@ -131,14 +130,6 @@ def test_a_bound_is_never_below_the_largest_product(name, at_once):
     assert bool((bounds >= largest - room).all())
 
 
-def test_most_blocks_are_only_bounded(monkeypatch):
-    rows, leverages = own_rows.whitened(PseudoInverse.of(of_many_columns()))
-    entered, enter = [], own_rows._enter
-    monkeypatch.setattr(own_rows, "_enter", lambda *args: entered.append(enter(*args)))
-    bounded_others(rows, leverages, 64)
-    assert len(entered) < 0.5 * len(list(own_rows._pairs(len(rows), 64)))
-
-
 def test_a_bound_without_the_rest_of_the_columns_would_be_too_low(monkeypatch):
     """The control of the test above: rows that are alike in the columns left out."""
     rows, leverages = own_rows.whitened(PseudoInverse.of(of_many_columns()))
@@ -146,13 +137,6 @@ def test_a_bound_without_the_rest_of_the_columns_would_be_too_low(monkeypatch):
     monkeypatch.setattr(own_rows, "_rests", lambda rows: 0 * rests(rows))
     bounds, largest = bounded_others(rows, leverages, 64), largest_others(rows)
     assert int((bounds < 0.9 * largest).sum()) > 20
-
-
-@pytest.mark.parametrize("columns", [1, 2, 7, 48])
-def test_rows_spread_over_columns_have_the_same_products(columns):
-    rows, order = table(0, 90, columns), torch.arange(90).flip(0)
-    spread = spread_over_columns(rows, order)
-    assert torch.allclose(spread @ spread.T, rows[order] @ rows[order].T, atol=1e-12)
 
 
 def test_float64_decides_near_ties_alone(monkeypatch):

@@ -107,14 +107,13 @@ def test_a_nearer_rival_is_found_and_what_follows_is_verified_again(searched, mo
     assert int(blind.passes[0]) < int(result.passes[0])
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_many_near_tokens_cost_little_more_than_a_search_of_each_place(dtype):
+def test_many_near_tokens_cost_little_more_than_a_search_of_each_place():
     """Where one nearer rival follows another, what comes after them is not verified each time."""
-    subject = adopted("llama", getattr(torch, dtype))
-    rows, scale = subject.embedding_table, 1e-6 if dtype == "float32" else 8e-3
+    subject = adopted("llama", torch.bfloat16)
+    rows = subject.embedding_table
     with torch.no_grad():
         noise = torch.randn(11, rows.shape[1], generator=torch.Generator().manual_seed(0))
-        rows[1:12] = rows[0] + scale * float(rows.std()) * noise.to(rows)
+        rows[1:12] = rows[0] + 8e-3 * float(rows.std()) * noise.to(rows)
     ids = torch.randint(12, (2, 60), generator=torch.Generator().manual_seed(1))
     target = Target(1)
     goal = target.output(subject, ids)

@@ -80,27 +80,17 @@ def test_a_random_vector_has_length_1_and_is_orthogonal_to_every_token_s_gradien
 # The clamped walk.
 
 
-def clamped_walk(output, embedding, steps, rand_eta, lr, source, descents=1, fault=""):
-    """Document 003's `clamped_walk` for one row [n, d], and what it would be with a ``fault``."""
+def clamped_walk(output, embedding, steps, rand_eta, lr, source, descents=1):
+    """Document 003's `clamped_walk` for one row [n, d]."""
     embedding = embedding.clone()
     target_output = output(embedding[None])
     for _ in range(steps):
         clamped = int(torch.randint(D, (1,), generator=source))
-        drawn = torch.randn((N, D), generator=source)
-        before = embedding.clone()
-        if fault == "noise before the index":
-            embedding[:, :clamped] += rand_eta * drawn[:, :clamped]
-        else:
-            embedding[:, clamped:] += rand_eta * drawn[:, clamped:]
+        embedding[:, clamped:] += rand_eta * torch.randn((N, D), generator=source)[:, clamped:]
         for _ in range(descents):
-            leaf = before if fault == "gradient before the noise" else embedding
-            leaf = leaf.clone().requires_grad_()
-            difference = output(leaf[None]) - target_output
-            loss = difference.square() if fault == "L2" else difference.abs()
-            loss.sum().backward()
-            embedding = embedding.clone()
-            free = slice(None) if fault == "nothing clamped" else slice(clamped)
-            embedding[:, free] -= lr * leaf.grad[:, free]
+            leaf = embedding.clone().requires_grad_()
+            (output(leaf[None]) - target_output).abs().sum().backward()
+            embedding[:, :clamped] -= lr * leaf.grad[:, :clamped]
     return embedding
 
 
@@ -111,16 +101,6 @@ def test_the_clamped_walk_is_the_document_s(descents):
     for row, source in enumerate(sources()):
         slow = clamped_walk(output, start[row], 6, 0.5, 0.03, source, descents)
         assert torch.allclose(end[row], slow, atol=1e-12)
-
-
-@pytest.mark.parametrize(
-    "fault", ["noise before the index", "gradient before the noise", "L2", "nothing clamped"]
-)
-def test_a_fault_shows(fault):
-    output, start = net(), noise(1, N, D)
-    end = walks.clamped(output, start, 6, 0.5, 0.03, sources(1)).end[0]
-    wrong = clamped_walk(output, start[0], 6, 0.5, 0.03, sources(1)[0], fault=fault)
-    assert not torch.allclose(end, wrong, atol=1e-3)
 
 
 def test_embeddings_are_kept_after_the_steps_that_are_watched():
