@@ -197,7 +197,7 @@ class Inverter:
         began = time.perf_counter()
         with (
             _model_errors(f"{subject.name}: {options.method} cannot be run on it"),
-            self.display.progress(prompt, options.method),
+            self.display.progress(prompt, options.method if options.given == "all" else ""),
         ):
             if options.given != "all":
                 result = self._from_less(output)

@@ -191,17 +191,21 @@ class Display:
         self._print(Text(self.glyphs.fit(line), style))
 
     @contextmanager
-    def progress(self, ids: Sequence[int], method: str) -> Iterator[None]:
-        """Print the prompt and the heads of columns; `row` may be called within the block."""
+    def progress(self, ids: Sequence[int], method: str = "") -> Iterator[None]:
+        """Print the prompt, and the heads of a ``method``'s columns.
+
+        With a method `row` may be called within the block.
+        """
         length = f"  ({texts.counted(len(ids), 'token')})"
         self.console.print()
         self._print(
             Text.assemble(("the prompt  ", MUTED), self._marked(ids, ids), (length, MUTED))
         )
-        number, *others, last = HEADS[method]
-        counts = 2 * len(str(len(ids))) + 4  # such as "11 of 20"
-        self._widths = [len(number) + 1, *(max(8, len(head), counts) for head in others)]
-        self._row([number, *others], Text(last, MUTED), MUTED)
+        if method:
+            number, *others, last = HEADS[method]
+            counts = 2 * len(str(len(ids))) + 4  # such as "11 of 20"
+            self._widths = [len(number) + 1, *(max(8, len(head), counts) for head in others)]
+            self._row([number, *others], Text(last, MUTED), MUTED)
         spinner = "line" if self.glyphs.plain else "dots"
         with self.console.status("recovering the prompt", spinner=spinner):
             yield

@@ -1,6 +1,6 @@
 """A linear map from embeddings to states, which ranks all tokens for all states at once.
 
-The state after token t at place i is taken to be m_i + (e_t - c) J + u, where e_t is the token's
+The state after token t at place i is taken to be m_i + (e_t - c) J + u.  Here e_t is the token's
 embedding, c the mean embedding, and u, what the tokens before it add, has covariance C.  Tokens
 are ranked by ½‖m_i + (e_t - c) J - state‖² in the metric of C⁻¹ (Mahalanobis' distance): one
 product of the embedding matrix with one vector for each state.

@@ -101,7 +101,7 @@ def invert(
     except BadInput as error:
         notes.append(f"{error}; the logits themselves are compared")
     if method == "descent":
-        first = _first(subject, target, goal, begin, seed)
+        first = STARTS[begin](subject, _normal(subject, goal, seed), target.slip)
         rule = rule or Rule()
         result = _by_descent(subject, target, goal, first, decoder, rule, rate, watch, at_step)
     else:
@@ -167,22 +167,25 @@ def _by_descent(
     rates = torch.full((len(first),), size, device=first.device)
     descent = descend(subject, target, goal, first, rates, rule, watch=watch, tell=tell)
     ids = decode(subject, descent.embeddings, decoder)
-    distances, others = _same(subject, target, ids, goal)
-    tried, verified = torch.zeros_like(ids), distances <= accepted(subject)
-    passes = torch.zeros(len(ids), dtype=torch.long, device=ids.device)
-    result = Inversion(ids, verified, distances, tried, passes, others, method="descent")
+    result = Inversion(**vars(SearchResult.blank(*ids.shape, ids.device)), method="descent")
+    result.ids, result.distances = ids, distance(target.output(subject, ids), goal)
+    result.verified = result.distances <= accepted(subject)
     result.notes, result.embeddings = descent.notes, descent.embeddings
+    equal = _equal_tokens(subject)
+    for row, tokens in enumerate(ids.tolist()):
+        for place, token in enumerate(tokens):
+            if token in equal:
+                result.others[row, place] = equal[token]
     return result
 
 
-def _first(subject: Subject, target: Target, goal: Tensor, begin: str, seed: int) -> Tensor:
-    """The start of a descent to ``goal`` [rows, n, features]: [rows, n, d].
+def _normal(subject: Subject, goal: Tensor, seed: int) -> Tensor:
+    """Standard normal numbers for a descent to ``goal`` [rows, n, features]: [rows, n, d].
 
     Drawn by name: the bare seed may give the same numbers as a model's weights.
     """
     rows, n, _ = goal.shape
-    normal = Draws(seed, "inversion", range(rows)).normal(n, subject.hidden, purpose="start")
-    return STARTS[begin](subject, normal, target.slip)
+    return Draws(seed, "inversion", range(rows)).normal(n, subject.hidden, purpose="start")
 
 
 def decode(subject: Subject, embeddings: Tensor, decoder: str = "nearest") -> Tensor:
@@ -215,24 +218,10 @@ def pseudo_inverse(subject: Subject) -> decoding.PseudoInverse:
 
 
 @memo
-def _groups(subject: Subject) -> dict[int, list[int]]:
+def _equal_tokens(subject: Subject) -> dict[int, list[int]]:
     """For each token whose embedding is not unique: all tokens with that embedding."""
     groups = duplicates(embedded(subject))
     return {token: group for group in groups for token in group}
-
-
-def _same(
-    subject: Subject, target: Target, ids: Tensor, goal: Tensor
-) -> tuple[Tensor, dict[tuple[int, int], list[int]]]:
-    """The distance of the output of ``ids`` from ``goal`` [rows, n], and tokens of equal rows."""
-    off = distance(target.output(subject, ids), goal)
-    others = {
-        (row, place): _groups(subject)[token]
-        for row, tokens in enumerate(ids.tolist())
-        for place, token in enumerate(tokens)
-        if token in _groups(subject)
-    }
-    return off, others
 
 
 def _any_length(subject: Subject, target: Target, result: Inversion, row: int) -> bool:
