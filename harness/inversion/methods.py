@@ -167,7 +167,8 @@ def _by_descent(
     rates = torch.full((len(first),), size, device=first.device)
     descent = descend(subject, target, goal, first, rates, rule, watch=watch, tell=tell)
     ids = decode(subject, descent.embeddings, decoder)
-    result = Inversion(**vars(SearchResult.blank(*ids.shape, ids.device)), method="descent")
+    rows, n = ids.shape
+    result = Inversion(**vars(SearchResult.blank(rows, n, ids.device)), method="descent")
     result.ids, result.distances = ids, distance(target.output(subject, ids), goal)
     result.verified = result.distances <= accepted(subject)
     result.notes, result.embeddings = descent.notes, descent.embeddings
