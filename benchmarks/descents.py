@@ -12,11 +12,9 @@ from torch import Tensor
 
 from assay.benchmarks import limits, operations, prompts
 from assay.benchmarks.stopwatch import Stopwatch
-from assay.harness.inversion import running, start
+from assay.harness.inversion import Rule, Target, start
 from assay.harness.inversion.batch import Batch
-from assay.harness.inversion.descent import rows_that_fit
-from assay.harness.inversion.rule import Rule
-from assay.harness.inversion.target import Target
+from assay.harness.inversion.descent import choose_runner, rows_that_fit
 from assay.harness.models.loading import loading
 from assay.harness.models.machine import memory
 from assay.harness.models.subject.subject import Subject
@@ -36,7 +34,7 @@ class Case:
 
     ``rows`` prompts of ``tokens`` tokens; ``depth`` in blocks (0: all of them); ``through`` as in
     `Target`; an ``arithmetic`` of `limits` (empty: the model's own dtype); a ``runner`` of
-    `harness.inversion.running` (empty: the usual one of the device).
+    `harness.inversion.batch.RUNNERS` (empty: the usual one of the device).
     """
 
     rows: int = 16
@@ -64,7 +62,7 @@ class Case:
 class Ready:
     """A descent that can be called: one call does all its steps from the start.
 
-    It was set up, compiled or recorded before, which took ``set_up`` seconds.
+    It was set up or recorded before, which took ``set_up`` seconds.
     """
 
     case: Case
@@ -92,7 +90,7 @@ def ready(model: Subject, case: Case, stopwatch: Stopwatch | None = None) -> Ite
     Raises `BadInput` where the machine has no such arithmetic or the model no such output.
     """
     limits.check(case.computed_in(model), model.device)
-    runner = running.choose_runner(case.runner, model.device)
+    runner = choose_runner(case.runner, model.device)
     with limits.computing_in(case.computed_in(model)) as dtype:
         subject = model if model.dtype == dtype else cast(model, dtype)
         target, rule = case.target(subject), Rule(steps=case.steps)
@@ -103,19 +101,18 @@ def ready(model: Subject, case: Case, stopwatch: Stopwatch | None = None) -> Ite
         rate = RATE * start.unit(subject, target, goal[:2], first[:2], rule)
         rates = torch.full((case.rows,), rate, device=subject.device)
 
-        batch = Batch(subject, target, rule, goal, first, rates)
+        batch = Batch(subject, target, rule, goal, first, rates, runner)
         token_steps = case.rows * case.tokens * case.steps
         per_token = operations.of_token_step(subject, target, case.tokens)
-        with batch.run_by(runner):
-            advance = batch.stepper()
-            set_up = (stopwatch or Stopwatch()).lap(advance).seconds
+        advance = batch.stepper()
+        set_up = (stopwatch or Stopwatch()).lap(advance).seconds
 
-            def call() -> None:
-                batch.rewind()
-                for _ in range(case.steps):
-                    advance()
+        def call() -> None:
+            batch.rewind()
+            for _ in range(case.steps):
+                advance()
 
-            yield Ready(case, call, batch, token_steps, token_steps * per_token, set_up)
+        yield Ready(case, call, batch, token_steps, token_steps * per_token, set_up)
 
 
 def begun(subject: Subject, ids: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from assay.harness.inversion.target import Target
+from assay.harness.inversion import Target
 from assay.harness.models.subject.subject import Subject
 
 

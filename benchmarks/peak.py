@@ -12,10 +12,7 @@ import torch
 
 from assay.benchmarks import prompts
 from assay.fixtures import subjects
-from assay.harness.inversion import start
-from assay.harness.inversion.descent import descend
-from assay.harness.inversion.rule import Rule
-from assay.harness.inversion.target import Target
+from assay.harness.inversion import Rule, Target, descend, start
 from assay.harness.models.loading.runs import Options
 
 

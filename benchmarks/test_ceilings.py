@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from assay.benchmarks import limits
-from assay.harness.inversion import running
+from assay.harness.inversion import graphs
 from assay.harness.models.machine import memory
 from assay.harness.results.errors import BadInput
 
@@ -58,7 +58,7 @@ def test_launches(benchmark, report, device, stopwatch, way):
     if way == "in a graph":
         if device.type != "cuda":
             pytest.skip("only CUDA records graphs")
-        block = running.graph_of(device, block)
+        block = graphs.graph_of(device, block)
     benchmark(stopwatch.to_the_end(block))
     each = 1e6 * report.seconds / limits.LAUNCHES
     report.figure(f"launches, {way}", "microseconds of an operation", each)

@@ -12,11 +12,9 @@ import torch
 
 from assay.benchmarks import operations, prompts
 from assay.benchmarks.same_shapes import SameShapes
-from assay.harness.inversion import decode, loop, start
+from assay.harness.inversion import Rule, Target, decode, descend, start
 from assay.harness.inversion.batch import Batch
-from assay.harness.inversion.descent import descend
-from assay.harness.inversion.rule import Rule
-from assay.harness.inversion.target import Target
+from assay.harness.inversion.descent import slow_descent
 
 MODELS = ["reference"]
 STEPS, ROUNDS = 40, 5
@@ -57,7 +55,7 @@ def test_descent(race, report, stopwatch, model, ceiling, rows, depth):
 
     def documented():
         pairs = zip(goal[:ALONE], first, strict=False)
-        return torch.stack([loop.descend(model, target, w, x, rate, STEPS)[0] for w, x in pairs])
+        return torch.stack([slow_descent(model, target, w, x, rate, STEPS)[0] for w, x in pairs])
 
     tokens, loop_tokens = decode(model, ours()), decode(model, documented())
     right, slowly_right = ((each == ids[: len(each)]) for each in (tokens, loop_tokens))

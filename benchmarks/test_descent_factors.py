@@ -29,16 +29,8 @@ CASES = {
     "bfloat16": replace(USUAL, arithmetic="bfloat16"),
     "1024 prompts, tf32": replace(USUAL, rows=1024, arithmetic="tf32"),
     "1024 prompts, bfloat16": replace(USUAL, rows=1024, arithmetic="bfloat16"),
-    "1024 prompts, tf32, compiled": replace(
-        USUAL, rows=1024, arithmetic="tf32", runner="compiled"
-    ),
-    "1024 prompts, bfloat16, compiled": replace(
-        USUAL, rows=1024, arithmetic="bfloat16", runner="compiled"
-    ),
     "eager": replace(USUAL, runner="eager"),
     "replayed": replace(USUAL, runner="replay"),
-    "compiled": replace(USUAL, runner="compiled"),
-    "compiled, 64 prompts": replace(USUAL, rows=64, runner="compiled"),
     "CUDA graph": replace(USUAL, runner="graph"),
 }
 

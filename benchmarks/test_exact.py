@@ -15,10 +15,7 @@ import torch
 from assay.benchmarks import operations, prompts
 from assay.fixtures import texts
 from assay.harness.checking.draws import Draws
-from assay.harness.inversion import token_by_token
-from assay.harness.inversion.set_up import linear_map
-from assay.harness.inversion.target import Target
-from assay.harness.inversion.whole_prompts import exact
+from assay.harness.inversion import Target, exact, linear_map, token_by_token
 from assay.harness.models import capabilities
 
 MODELS = ["reference", "geometry:gpt2"]

@@ -9,10 +9,7 @@ from scipy import stats
 
 from assay.benchmarks import prompts
 from assay.benchmarks.descents import Case, begun, fits
-from assay.harness.inversion import decode, start
-from assay.harness.inversion.descent import descend
-from assay.harness.inversion.rule import Rule
-from assay.harness.inversion.target import Target
+from assay.harness.inversion import Rule, Target, decode, descend, start
 
 MODELS = ["reference", "untrained:large:0"]
 ROWS, STEPS = 64, 200

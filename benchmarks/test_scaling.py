@@ -13,8 +13,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from assay.benchmarks import prompts
 from assay.benchmarks.descents import Case, fits, ready
-from assay.harness.inversion import token_by_token
-from assay.harness.inversion.target import Target
+from assay.harness.inversion import Target, token_by_token
 from assay.harness.models.subject.subject import Subject
 
 MODELS = ["reference"]

@@ -18,9 +18,7 @@ from assay.harness.checking.statistics import (
     mean,
     rank_correlation,
 )
-from assay.harness.inversion.head import inverse
-from assay.harness.inversion.jacobian import condition, jacobian
-from assay.harness.inversion.target import Target
+from assay.harness.inversion import Target, condition, head_inverse, jacobian
 from assay.harness.models.capabilities import Missing
 from assay.harness.models.machine.symmetric import decomposition
 from assay.harness.operations.factors import gram
@@ -204,7 +202,7 @@ def test_the_head_is_conditioning_and_not_information(subject, way, draws, sampl
     sample.add(effect=undone.recovery(decoder) - bare.recovery(decoder))
     sample.add(control=cut.recovery(decoder) - bare.recovery(decoder))
     record(sample, without_head=bare, head_undone=undone, through_head=through)
-    sample.details["condition of the head"] = inverse(subject).condition
+    sample.details["condition of the head"] = head_inverse(subject).condition
 
 
 def an_eighth(subject):

@@ -7,8 +7,7 @@ import pytest
 from assay.fixtures import sides, texts
 from assay.harness.checking.findings import Bound, finding
 from assay.harness.checking.statistics import bounded_mean
-from assay.harness.inversion import Target
-from assay.harness.inversion.whole_prompts import exact
+from assay.harness.inversion import Target, exact
 
 DRAWS = 512
 """A bound of 0.99 is cleared where all tokens of these are recovered, or all but one."""

@@ -11,10 +11,7 @@ from assay.claims.inversion.test_separation import depths, target_of
 from assay.fixtures import texts
 from assay.harness.checking.findings import Bound, finding, need
 from assay.harness.checking.statistics import bounded_mean
-from assay.harness.inversion import Target
-from assay.harness.inversion.last_state import last_states, probes
-from assay.harness.inversion.shuffled import unshuffle
-from assay.harness.inversion.whole_prompts import exact
+from assay.harness.inversion import Target, exact, last_states, probes, unshuffle
 from assay.harness.models.capabilities import Missing
 from assay.harness.results.errors import BadInput
 

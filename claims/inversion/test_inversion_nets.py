@@ -12,9 +12,7 @@ from assay.harness.checking import measures
 from assay.harness.checking.draws import Draws
 from assay.harness.checking.findings import Bound, finding
 from assay.harness.checking.statistics import model_mean
-from assay.harness.inversion import DECODERS, decode, nets, start
-from assay.harness.inversion.descent import descend
-from assay.harness.inversion.rule import Rule
+from assay.harness.inversion import DECODERS, Rule, decode, descend, nets, start
 from assay.harness.models import capabilities
 from assay.harness.models.subject.memo import memo
 

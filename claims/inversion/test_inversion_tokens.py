@@ -13,7 +13,7 @@ from assay.fixtures.trials import likeliest, ranks_of_the_true, record, repeats
 from assay.harness.checking.bounds import Bound, NoDifference
 from assay.harness.checking.findings import finding
 from assay.harness.checking.statistics import bounded_change
-from assay.harness.inversion.target import embedded
+from assay.harness.inversion import embedded
 
 TRAINED = ["trained", *NEEDS]
 

@@ -15,8 +15,7 @@ from assay.fixtures.nonsense import ALIKE, least_kl, nonsense, random_prompts
 from assay.fixtures.sides import of_both_populations
 from assay.harness.checking.findings import Bound, finding
 from assay.harness.checking.statistics import model_mean
-from assay.harness.inversion import Target
-from assay.harness.inversion.candidates import accepted
+from assay.harness.inversion import Target, accepted
 from assay.harness.models.capabilities import Missing
 
 ALL_BLOCKS = replace(DOCUMENTED, depth=-1)

@@ -8,8 +8,7 @@ from assay.fixtures import texts
 from assay.fixtures.neighbours import separation
 from assay.harness.checking.findings import Bound, finding
 from assay.harness.checking.statistics import share
-from assay.harness.inversion import Target
-from assay.harness.inversion.candidates import accepted
+from assay.harness.inversion import Target, accepted
 
 DRAWS = 4608
 """So many equal outcomes decide a share of 0.999."""

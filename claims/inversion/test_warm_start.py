@@ -20,10 +20,7 @@ from assay.fixtures.trials import record, shown_text
 from assay.fixtures.ways import aim, begun
 from assay.harness.checking.findings import Bound, finding
 from assay.harness.checking.statistics import bounded_mean, share
-from assay.harness.inversion import start
-from assay.harness.inversion.descent import descend
-from assay.harness.inversion.rule import DISTANCES
-from assay.harness.inversion.target import embedded
+from assay.harness.inversion import DISTANCES, descend, embedded, start
 from assay.harness.models.subject.memo import memo
 
 TRAINED = ["trained", *NEEDS]

@@ -9,8 +9,7 @@ from assay.fixtures.clamped_walks import TOKENS, embedded_prompts, sources, walk
 from assay.harness.checking.bounds import Bound, NoDifference
 from assay.harness.checking.findings import finding
 from assay.harness.checking.statistics import bounded_change, median, share
-from assay.harness.inversion import gradients, nets, walks
-from assay.harness.inversion.target import Target
+from assay.harness.inversion import Target, gradients, nets, walks
 
 DRAWS = 32
 """Networks or prompts to start with: each walk costs dozens of passes."""

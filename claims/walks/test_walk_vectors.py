@@ -12,8 +12,7 @@ from assay.fixtures.clamped_walks import embedded_prompts, outputs, sources, unl
 from assay.harness.checking import measures
 from assay.harness.checking.findings import Bound, finding
 from assay.harness.checking.statistics import median, share
-from assay.harness.inversion import gradients, walks
-from assay.harness.inversion.target import Target
+from assay.harness.inversion import Target, gradients, walks
 from assay.harness.operations import attentionless
 
 NEEDS = ["usual-weights", "inputs-embeds", "blocks"]

@@ -1,258 +1,49 @@
-"""Recovers a model's input from its output: four methods behind one call (INVERSION).
+"""Recovers a model's input from its output (INVERSION).
 
     target = Target(depth=2)
     goal = target.output(subject, ids)            # [rows, n, features]
     result = invert(subject, target, goal)        # result.ids == ids, each verified
 
-``exact``       guesses whole prompts, and verifies them in few passes (`whole_prompts`);
-``token-by-token``  ranks tokens at each position, and tries the likeliest;
-``exhaustive``  tries every token at every position: the slow reference method;
-``descent``     descends on the distance of the outputs, and decodes (`descent`): the only one for
-                models that are not causal, and the method of document 003.
+This is the first page of the room: other rooms import names from here.  Pages of their own are
+`decoding` and `own_rows` (W⁺, and what it recovers), `nets`, `gradients` and `walks` (document
+003's networks, and ways through input space), and `start` (of a descent).
 """
 
-from __future__ import annotations
-
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-
-import torch
-from torch import Tensor
-
-from assay.harness.checking.draws import Draws
-from assay.harness.inversion import decoding, start, token_by_token, whole_prompts
-from assay.harness.inversion.candidates import accepted
-from assay.harness.inversion.descent import Tell as TellStep
-from assay.harness.inversion.descent import check_target, descend
-from assay.harness.inversion.head import without_head
-from assay.harness.inversion.rule import Rule as Rule
+from assay.harness.inversion.batch import DISTANCES as DISTANCES
+from assay.harness.inversion.batch import Descent as Descent
+from assay.harness.inversion.batch import Over as Over
+from assay.harness.inversion.batch import Rule as Rule
+from assay.harness.inversion.candidates import Prefixes as Prefixes
+from assay.harness.inversion.candidates import accepted as accepted
+from assay.harness.inversion.descent import check_target as check_target
+from assay.harness.inversion.descent import descend as descend
+from assay.harness.inversion.from_less import GIVEN as GIVEN
+from assay.harness.inversion.from_less import from_last as from_last
+from assay.harness.inversion.from_less import from_shuffled as from_shuffled
+from assay.harness.inversion.from_less import last_states as last_states
+from assay.harness.inversion.from_less import probes as probes
+from assay.harness.inversion.from_less import unshuffle as unshuffle
+from assay.harness.inversion.gradients import condition as condition
+from assay.harness.inversion.gradients import jacobian as jacobian
+from assay.harness.inversion.methods import DECODERS as DECODERS
+from assay.harness.inversion.methods import METHODS as METHODS
+from assay.harness.inversion.methods import RATE as RATE
+from assay.harness.inversion.methods import STARTS as STARTS
+from assay.harness.inversion.methods import Inversion as Inversion
+from assay.harness.inversion.methods import decode as decode
+from assay.harness.inversion.methods import invert as invert
+from assay.harness.inversion.methods import likeliest as likeliest
+from assay.harness.inversion.methods import ranks as ranks
+from assay.harness.inversion.set_up import default_folder as default_folder
+from assay.harness.inversion.set_up import linear_map as linear_map
+from assay.harness.inversion.target import THROUGH as THROUGH
+from assay.harness.inversion.target import Output as Output
 from assay.harness.inversion.target import Target as Target
-from assay.harness.inversion.target import embedded
-from assay.harness.inversion.token_by_token import SearchResult
-from assay.harness.inversion.token_by_token import Tell as TellPlace
-from assay.harness.inversion.whole_prompts import Tell as TellPass
-from assay.harness.models import capabilities
-from assay.harness.models.reference.tolerances import distance
-from assay.harness.models.subject.memo import memo
-from assay.harness.models.subject.subject import Subject
-from assay.harness.operations.choices import check_choice
-from assay.harness.operations.equal_rows import duplicates
-from assay.harness.results.errors import BadInput
-
-METHODS = ("exact", "token-by-token", "exhaustive", "descent")
-
-DECODERS = ("nearest", "pseudo-inverse")
-
-STARTS = {"scaled": start.scaled, "documented": start.documented}
-"""The starts of a descent: `start` defines their noise."""
-
-RATE = 0.3
-"""The default learning rate of a descent, in units of `start.unit`."""
-
-
-@dataclass
-class Inversion(SearchResult):
-    """The recovered inputs, and the ``method``; see `token_by_token.SearchResult` for most fields.
-
-    ``any_length`` names rows that end in the same state after any number of repetitions, as
-    without absolute positions.  ``embeddings`` [rows, n, d] are the end of a descent.  ``notes``
-    are for the user.
-    """
-
-    method: str = ""
-    any_length: list[int] = field(default_factory=list)
-    embeddings: Tensor | None = None
-    notes: list[str] = field(default_factory=list)
-
-
-def invert(
-    subject: Subject,
-    target: Target,
-    goal: Tensor,
-    method: str = "exact",
-    *,
-    decoder: str = "nearest",
-    rule: Rule | None = None,
-    rate: float = RATE,
-    seed: int = 0,
-    begin: str = "scaled",
-    watch: Sequence[int] = (),
-    at_step: TellStep | None = None,
-    at_place: TellPlace | None = None,
-    at_pass: TellPass | None = None,
-    lengths: Sequence[int] | None = None,
-    keep: Path | None = None,
-) -> Inversion:
-    """The prompts whose ``target`` is ``goal`` [rows, n, features].
-
-    ``decoder``, ``rule``, ``rate`` (in units of `start.unit`), ``begin`` and ``seed`` (the start:
-    one of `STARTS`) belong to ``descent``, which calls ``at_step`` after the steps in ``watch``;
-    ``exact`` calls ``at_pass`` after its guess and every pass, takes prompts of ``lengths`` where
-    they are unlike (``goal`` may be any finite numbers beyond them), and a folder to ``keep`` what
-    it learns of the model; the other methods call ``at_place`` after every position.  A head of
-    full column rank is undone first.  Raises `BadInput` where ``goal`` is not an output of the
-    subject, and where ``method`` cannot invert the subject.
-    """
-    check_choice("method", method, METHODS)
-    check_choice("decoder", decoder, DECODERS)
-    check_choice("start", begin, STARTS)
-    table = capabilities.probe(subject).why_missing("embedding-table")
-    if table is not None:
-        raise BadInput(f"{method}: requires an embedding matrix ({table})")
-    check_target(subject, target, goal)
-    if lengths is not None:
-        _check_lengths(method, goal, lengths)
-    notes: list[str] = []
-    original, outputs = target, goal
-    try:
-        target, goal = without_head(subject, target, goal)
-    except BadInput as error:
-        notes.append(f"{error}; the logits themselves are compared")
-    if method == "descent":
-        first = _first(subject, target, goal, begin, seed)
-        rule = rule or Rule()
-        result = _by_descent(subject, target, goal, first, decoder, rule, rate, watch, at_step)
-    else:
-        result = _by_search(subject, target, goal, method, at_place, at_pass, lengths, keep)
-    if target is not original:
-        # Rounding loses what the head almost hides, and the states are off by as much.
-        result.distances = distance(original.output(subject, result.ids), outputs)
-        for row, length in enumerate(lengths or []):
-            result.distances[row, length:] = 0
-        result.verified = result.distances <= accepted(subject)
-    result.notes = notes + result.notes
-    result.any_length = [
-        row for row in range(len(goal)) if _any_length(subject, target, result, row)
-    ]
-    if missed := int((~result.verified).sum()):
-        result.notes.append(f"{missed} of {result.ids.numel()} tokens are not verified")
-    return result
-
-
-def _check_lengths(method: str, goal: Tensor, lengths: Sequence[int]) -> None:
-    """Raise `BadInput` where ``lengths`` are not those of the rows of ``goal`` [rows, n, f]."""
-    if method != "exact":
-        raise BadInput(f"{method}: inverts prompts of one length together; exact does of several")
-    rows, n = goal.shape[:2]
-    if len(lengths) != rows or not all(1 <= length <= n for length in lengths):
-        raise BadInput(f"lengths: {rows} numbers from 1 to {n} are needed, not {[*lengths]}")
-
-
-def _by_search(
-    subject: Subject,
-    target: Target,
-    goal: Tensor,
-    method: str,
-    at_place: TellPlace | None,
-    at_pass: TellPass | None,
-    lengths: Sequence[int] | None,
-    keep: Path | None,
-) -> Inversion:
-    if (why := capabilities.probe(subject).why_missing("causal")) is not None:
-        raise BadInput(f"{method}: needs a causal model ({why}); descent does not")
-    if method == "exact":
-        result = whole_prompts.exact(subject, target, goal, at_pass, lengths, keep)
-    else:
-        one_by_one = {"token-by-token": token_by_token.ranked}
-        run = one_by_one.get(method, token_by_token.exhaustive)
-        result = run(subject, target, goal, at_place)
-    return Inversion(**vars(result), method=method)
-
-
-def _by_descent(
-    subject: Subject,
-    target: Target,
-    goal: Tensor,
-    first: Tensor,
-    decoder: str,
-    rule: Rule,
-    rate: float,
-    watch: Sequence[int],
-    tell: TellStep | None,
-) -> Inversion:
-    if (why := capabilities.probe(subject).why_missing("free-embeddings")) is not None:
-        raise BadInput(f"descent: needs a model that takes any embeddings ({why})")
-    size = rate * start.unit(subject, target, goal, first, rule)
-    rates = torch.full((len(first),), size, device=first.device)
-    descent = descend(subject, target, goal, first, rates, rule, watch=watch, tell=tell)
-    ids = decode(subject, descent.embeddings, decoder)
-    distances, others = _same(subject, target, ids, goal)
-    tried, verified = torch.zeros_like(ids), distances <= accepted(subject)
-    passes = torch.zeros(len(ids), dtype=torch.long, device=ids.device)
-    result = Inversion(ids, verified, distances, tried, passes, others, method="descent")
-    result.notes, result.embeddings = descent.notes, descent.embeddings
-    return result
-
-
-def _first(subject: Subject, target: Target, goal: Tensor, begin: str, seed: int) -> Tensor:
-    """The start of a descent to ``goal`` [rows, n, features]: [rows, n, d].
-
-    Drawn by name: the bare seed may give the same numbers as a model's weights.
-    """
-    rows, n, _ = goal.shape
-    normal = Draws(seed, "inversion", range(rows)).normal(n, subject.hidden, purpose="start")
-    return STARTS[begin](subject, normal, target.slip)
-
-
-def decode(subject: Subject, embeddings: Tensor, decoder: str = "nearest") -> Tensor:
-    """The tokens [...] of embeddings [..., d] before positions."""
-    if decoder == "nearest":
-        return decoding.nearest(embedded(subject), embeddings)
-    return pseudo_inverse(subject).decode(embeddings)
-
-
-def likeliest(
-    subject: Subject, embeddings: Tensor, count: int, decoder: str = "nearest"
-) -> Tensor:
-    """The ``count`` best tokens for embeddings [..., d]: [..., count], best first."""
-    if decoder == "nearest":
-        return decoding.nearest_few(embedded(subject), embeddings, count)
-    return pseudo_inverse(subject).top(embeddings, count)
-
-
-def ranks(subject: Subject, embeddings: Tensor, ids: Tensor, decoder: str = "nearest") -> Tensor:
-    """The ranks of tokens ``ids`` [...] for embeddings [..., d], 1 for the best: [...]."""
-    if decoder == "nearest":
-        return decoding.ranks_by_nearness(embedded(subject), embeddings, ids)
-    return pseudo_inverse(subject).ranks(embeddings, ids)
-
-
-@memo
-def pseudo_inverse(subject: Subject) -> decoding.PseudoInverse:
-    """The pseudo-inverse of the token embeddings; of the first factor, if they are factorised."""
-    return decoding.PseudoInverse.of(embedded(subject))
-
-
-@memo
-def _groups(subject: Subject) -> dict[int, list[int]]:
-    """For each token whose embedding is not unique: all tokens with that embedding."""
-    groups = duplicates(embedded(subject))
-    return {token: group for group in groups for token in group}
-
-
-def _same(
-    subject: Subject, target: Target, ids: Tensor, goal: Tensor
-) -> tuple[Tensor, dict[tuple[int, int], list[int]]]:
-    """The distance of the output of ``ids`` from ``goal`` [rows, n], and tokens of equal rows."""
-    off = distance(target.output(subject, ids), goal)
-    others = {
-        (row, place): _groups(subject)[token]
-        for row, tokens in enumerate(ids.tolist())
-        for place, token in enumerate(tokens)
-        if token in _groups(subject)
-    }
-    return off, others
-
-
-def _any_length(subject: Subject, target: Target, result: Inversion, row: int) -> bool:
-    """Whether the prompt repeats one token, and more repetitions end in the same state."""
-    ids = result.ids[row : row + 1]
-    causal = "causal" in capabilities.probe(subject)
-    if not causal or not bool(result.verified[row].all()) or len(set(ids[0].tolist())) > 1:
-        return False
-    longer = torch.cat([ids, ids[:, :1]], dim=1)
-    if subject.context is not None and longer.shape[1] > subject.context:
-        return False
-    ends = [target.output(subject, each)[:, -1:] for each in (ids, longer)]
-    return bool(distance(ends[1], ends[0]).max() <= accepted(subject))
+from assay.harness.inversion.target import embedded as embedded
+from assay.harness.inversion.target import head_inverse as head_inverse
+from assay.harness.inversion.target import places_added as places_added
+from assay.harness.inversion.target import without_head as without_head
+from assay.harness.inversion.token_by_token import SearchResult as SearchResult
+from assay.harness.inversion.token_by_token import exhaustive as exhaustive
+from assay.harness.inversion.token_by_token import ranked as ranked
+from assay.harness.inversion.whole_prompts import exact as exact

@@ -8,21 +8,66 @@ diverge, which continue at half their learning rate.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
 import torch
 from torch import Tensor
 
-from assay.harness.inversion import replay, running
-from assay.harness.inversion.fused import fused_activations
-from assay.harness.inversion.rule import DISTANCES, SCHEDULES, Rule
+from assay.harness.inversion import graphs, replay
 from assay.harness.inversion.target import Output
 from assay.harness.models.machine import accelerators
 from assay.harness.models.subject.clock import stepping
 from assay.harness.models.subject.subject import Subject
+from assay.harness.operations.choices import check_choice
+from assay.harness.results.errors import BadInput
+
+RUNNERS = ("eager", "replay", "graph")
+"""How a step is run: as written; without the Python between its operations
+(`harness.inversion.replay`); or as a CUDA graph, recorded once."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How to descend: the defaults are document 003's.
+
+    ``optimiser`` is ``descent`` or ``adam``; ``distance`` is ``l1`` or ``l2`` (Euclid's, not its
+    square); under ``schedule`` the learning rate falls to a tenth in a line (``linear``) or by a
+    ``cosine``, or is ``constant``.  The host checks the losses ``every`` that many steps.
+    """
+
+    steps: int = 1000
+    optimiser: str = "descent"
+    distance: str = "l1"
+    schedule: str = "linear"
+    every: int = 25
+
+    def __post_init__(self) -> None:
+        choices = {
+            "optimiser": ("descent", "adam"),
+            "distance": tuple(DISTANCES),
+            "schedule": tuple(SCHEDULES),
+        }
+        for name, allowed in choices.items():
+            check_choice(name, getattr(self, name), allowed)
+        if self.steps < 1 or self.every < 1:
+            raise BadInput(f"steps {self.steps}, every {self.every}: at least 1 is needed")
+
+
+DISTANCES: dict[str, Callable[[Tensor], Tensor]] = {
+    "l1": lambda difference: difference.abs().sum((1, 2)),
+    "l2": lambda difference: difference.square().sum((1, 2)).clamp_min(1e-30).sqrt(),
+}
+"""Differences [rows, n, features] → distances [rows]."""
+
+SCHEDULES: dict[str, Callable[[Tensor], Tensor]] = {
+    "linear": lambda progress: 1 - 0.9 * progress,
+    "cosine": lambda progress: 0.55 + 0.45 * torch.cos(math.pi * progress),
+    "constant": torch.ones_like,
+}
+"""Share of the steps so far → factor of the learning rate."""
+
 
 DIVERGED = 10.0
 """The multiple of its first loss above which a row has diverged; also if it is not finite."""
@@ -94,7 +139,10 @@ class Descent:
 
 
 class Batch:
-    """Rows that go through the model together; buffers keep their addresses meanwhile."""
+    """Rows that go through the model together; buffers keep their addresses meanwhile.
+
+    Steps are run by one of `RUNNERS`.
+    """
 
     def __init__(
         self,
@@ -104,6 +152,7 @@ class Batch:
         goal: Tensor,
         start: Tensor,
         rates: Tensor,
+        runner: str = "eager",
     ) -> None:
         self.subject, self.target, self.rule = subject, target, rule
         wide = torch.float64 if subject.dtype == torch.float64 else torch.float32
@@ -125,25 +174,8 @@ class Batch:
         self.first: Tensor | None = None
         self.safe: list[Tensor] = []
         self.level = self.losses[:1]
-        self.plain: Callable[[Tensor], Tensor] = lambda x: target.output(subject, embeddings=x)
-        self.output: Callable[[Tensor], Tensor] = self.plain
-        self.runner = "eager"
-        self.slope: Callable[[Tensor], tuple[Tensor, ...]] = self._slope
-
-    @contextmanager
-    def run_by(self, runner: str) -> Iterator[None]:
-        """Run steps by one of `running.RUNNERS` within the block."""
         self.runner = runner
-        if runner == "eager":
-            yield
-            return
-        if runner != "compiled":  # a compiler fuses by itself
-            with fused_activations(self.subject, self.target.depth):
-                yield
-            return
-        with running.compile_output(self.subject, self.target, self.x.shape[1]) as self.output:
-            yield
-        self.output = self.plain
+        self.slope: Callable[[Tensor], tuple[Tensor, ...]] = self._slope
 
     def run(
         self,
@@ -242,9 +274,7 @@ class Batch:
         self.first = None if self.first is None else self.first[:, rows]
 
     def _loss(self, x: Tensor) -> Tensor:
-        # Without gradients a compiled output would be compiled again.
-        output_of = self.output if torch.is_grad_enabled() else self.plain
-        output = output_of(x.to(self.subject.dtype))
+        output = self.target.output(self.subject, embeddings=x.to(self.subject.dtype))
         return DISTANCES[self.rule.distance](output.to(self.goal) - self.goal)
 
     def _measure(self, step: int) -> None:
@@ -315,6 +345,6 @@ def _recorded(batch: Batch) -> Callable[[], None]:
         if not accelerators.capturing(batch.x.device):
             put_back()  # each time: after the last step there is no room for losses
 
-    replay = running.graph_of(batch.x.device, advance)
+    replay = graphs.graph_of(batch.x.device, advance)
     put_back()
     return replay

@@ -129,12 +129,12 @@ class PseudoInverse:
         solved = rough.solve(e)
         scores = self._scorer.scores(solved)
         off = rough.expected(e) + self._scorer.moved(solved, rough.longest)
-        tokens, settled = leaders(scores, k, 2 * off)
-        if bool((open_ := ~settled).any()):
+        tokens, sure = leaders(scores, k, 2 * off)
+        if bool((open_ := ~sure).any()):
             off = rough.measured(self.matrix, e[open_], scores[open_])
             off = off + self._scorer.moved(solved[open_])
-            tokens[open_], settled[open_] = leaders(scores[open_], k, 2 * off)
-        if bool((open_ := ~settled).any()):
+            tokens[open_], sure[open_] = leaders(scores[open_], k, 2 * off)
+        if bool((open_ := ~sure).any()):
             tokens[open_] = self._top_exactly(e[open_], k)
         return tokens
 

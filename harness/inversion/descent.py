@@ -12,12 +12,11 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from assay.harness.inversion import running
-from assay.harness.inversion.batch import Batch, Descent, Over
-from assay.harness.inversion.rule import Rule
-from assay.harness.inversion.target import Output
+from assay.harness.inversion.batch import RUNNERS, Batch, Descent, Over, Rule
+from assay.harness.inversion.target import Output, Target
 from assay.harness.models.machine import memory
 from assay.harness.models.subject.subject import Subject
+from assay.harness.operations.choices import check_choice
 from assay.harness.results.errors import BadInput
 
 KEPT = 20
@@ -52,9 +51,9 @@ def descend(
     ends there with ``until_close``, or where ``over`` says so
     (`harness.inversion.batch.Over`; only if all rows fit into memory).  ``watch`` names
     steps after which embeddings are kept and passed to ``tell`` (again where memory ran out and a
-    part is repeated).  ``runner`` runs the steps (`harness.inversion.running.RUNNERS`).
+    part is repeated).  ``runner`` runs the steps (`harness.inversion.batch.RUNNERS`).
     """
-    rule, runner = rule or Rule(), running.choose_runner(runner, subject.device)
+    rule, runner = rule or Rule(), choose_runner(runner, subject.device)
     check_target(subject, target, goal)
     if tuple(start.shape) != (*goal.shape[:2], subject.hidden):
         raise BadInput(
@@ -67,11 +66,10 @@ def descend(
     parts: list[Descent] = []
 
     def run(rows: slice) -> None:
-        batch = Batch(subject, target, rule, goal[rows], start[rows], rates[rows])
+        batch = Batch(subject, target, rule, goal[rows], start[rows], rates[rows], runner)
         callback = None if tell is None else partial(tell, rows)
-        with batch.run_by(runner):
-            whole = over if len(start[rows]) == len(start) else None
-            parts.append(batch.run(thresholds[rows], until_close, watch, callback, whole))
+        whole = over if len(start[rows]) == len(start) else None
+        parts.append(batch.run(thresholds[rows], until_close, watch, callback, whole))
 
     notes: list[str] = []
     memory.in_batches(run, len(start), rows_that_fit(subject, target, start.shape[1]), notes)
@@ -103,3 +101,45 @@ def rows_that_fit(subject: Subject, target: Output, n: int) -> int:
     numbers = n * (target.depth * layer + 4 * target.features(subject) + 6 * subject.hidden)
     size = max(4, subject.embedding_table.element_size())
     return memory.rows_that_fit(subject.device, numbers * size)
+
+
+def choose_runner(runner: str, device: torch.device) -> str:
+    """The requested ``runner``, by default the device's: a replay, or a CUDA graph.
+
+    Raises `BadInput` for an unknown or unavailable runner.
+    """
+    on_card = device.type == "cuda"
+    if runner:
+        check_choice("runner", runner, RUNNERS)
+    if runner == "graph" and not on_card:
+        raise BadInput(f"runner graph: needs CUDA, and the model is on {device}")
+    return runner or ("graph" if on_card else "replay")
+
+
+def slow_descent(
+    subject: Subject, target: Target, goal: Tensor, start: Tensor, rate: float, steps: int
+) -> tuple[Tensor, list[float]]:
+    """Document 003's own loop for one prompt, which fast code is compared with and timed against.
+
+    ``goal`` [n, features], ``start`` [n, d] before positions.  Weights are not frozen, so every
+    step also computes their gradients; the host reads the loss at every step.  Returns the
+    embeddings [n, d] after ``steps``, and the loss before each step.
+    """
+    model = subject.model
+    embeddings, losses = start.detach().clone(), []
+    model.requires_grad_(True)
+    try:
+        for step in range(steps):
+            model.zero_grad()
+            embeddings = embeddings.detach().requires_grad_()
+            output = target.output(subject, embeddings=embeddings[None])[0]
+            loss = (output - goal).abs().sum()
+            torch.autograd.backward(loss)
+            losses.append(loss.item())
+            assert embeddings.grad is not None
+            factor = 1 - 0.9 * step / steps
+            embeddings = embeddings - rate * factor * embeddings.grad
+    finally:
+        model.zero_grad(set_to_none=True)
+        model.requires_grad_(False)
+    return embeddings.detach(), losses

@@ -1,4 +1,4 @@
-"""Runs passes over few prompts as CUDA graphs, since launching their operations takes most time.
+"""CUDA graphs: of passes over few prompts, which launching their operations slows down most.
 
 A graph repeats recorded operations on the same weights, for other ids.  Before it is used, its
 output is compared with that of a plain pass.  It is recorded again after weights have moved.
@@ -14,7 +14,6 @@ from itertools import chain
 import torch
 from torch import Tensor, nn
 
-from assay.harness.inversion import running
 from assay.harness.inversion.candidates import accepted
 from assay.harness.inversion.target import Target
 from assay.harness.models.machine import memory
@@ -31,6 +30,25 @@ MOST_TOKENS = 4096
 
 KEPT = 8
 """The most graphs per model."""
+
+
+def graph_of(device: torch.device, run: Callable[[], None], warm: int = 3) -> Callable[[], None]:
+    """A function that repeats the operations of ``run``, recorded once as a CUDA graph.
+
+    ``run`` is called ``warm`` times before, and once more to be recorded, which computes nothing.
+    """
+    with torch.cuda.device(device):
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(warm):
+                run()
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            run()
+    replay: Callable[[], None] = graph.replay
+    return replay
 
 
 @dataclass
@@ -103,7 +121,7 @@ class Passes:
             results[:] = [target.output(self.subject, fixed)]
 
         try:
-            replay = running.graph_of(self.subject.device, run)
+            replay = graph_of(self.subject.device, run)
         except (RuntimeError, NotImplementedError) as error:  # code that reads numbers, say
             if not memory.lacking(error):
                 pass_on(error)

@@ -205,12 +205,12 @@ def spread_over_columns(rows: Tensor, order: Tensor) -> Tensor:
     size = rows.shape[1]
     coins = torch.randint(2, (size,), generator=torch.Generator().manual_seed(0), device="cpu")
     signs = (2 * coins - 1).to(rows.device)
-    kept = [0, *range(2, size + 1)]  # the first number is real, as is the last of an even count
+    columns = [0, *range(2, size + 1)]  # the first number is real, as is the last of an even count
     spread = torch.empty_like(rows)
     for some, ids in in_chunks(order, order.dtype):
         numbers = torch.fft.rfft(rows[ids].double() * signs, norm="ortho")
         numbers[:, 1 : (size + 1) // 2] *= math.sqrt(2)
-        spread[some] = torch.view_as_real(numbers).flatten(1)[:, kept].to(rows.dtype)
+        spread[some] = torch.view_as_real(numbers).flatten(1)[:, columns].to(rows.dtype)
     return spread
 
 

@@ -39,17 +39,17 @@ STILL = 1e-3
 class Unrotated(Target):
     """The keys of block ``depth``, each rotated back to the first place."""
 
-    def kept(
+    def keys_or_values(
         self, subject: Subject, ids: Tensor | None, cache: Any = None, **inputs: Any
     ) -> Tensor:
-        """See `Target.kept`; in float32, or wider."""
+        """See `Target.keys_or_values`; in float32, or wider."""
         layers = [] if cache is None else cache.layers[self.depth - 1 : self.depth]
         before = sum(int(layer.get_seq_length()) for layer in layers)
-        keys = super().kept(subject, ids, cache, **inputs)
+        keys = super().keys_or_values(subject, ids, cache, **inputs)
         end = before + keys.shape[1]
         places = torch.arange(before, end, device=keys.device)
-        if (given := inputs.get("positions")) is not None:
-            places = given - positions.first_position(subject)
+        if (at := inputs.get("positions")) is not None:
+            places = at - positions.first_position(subject)
             end = int(places.max()) + 1
         turns = rotations(subject, self.depth, end)
         assert turns is not None  # it is in `without_rotation`, for as many places
@@ -82,16 +82,16 @@ def rotations(subject: Subject, depth: int, n: int) -> Tensor | None:
     or wider.  None where keys do not rotate or do more than that, and where that cannot be seen.
     """
     every = _rotations(subject)
-    known = every.get(depth)
-    if depth not in every or (known is not None and len(known) < n):
+    turns = every.get(depth)
+    if depth not in every or (turns is not None and len(turns) < n):
         places = max(STEP, 1 << (n - 1).bit_length())
         try:
-            known = _estimated(subject, depth, min(places, subject.context or places))
+            turns = _estimated(subject, depth, min(places, subject.context or places))
         except (Missing, ValueError, RuntimeError, TypeError, LookupError) as error:
             pass_on(error)
-            known = None
-        every[depth] = known
-    return known
+            turns = None
+        every[depth] = turns
+    return turns
 
 
 @memo
@@ -138,7 +138,7 @@ def _lone(subject: Subject, depth: int, places: Tensor) -> Tensor:
     def keys(count: int) -> Tensor:
         tokens = torch.randint(subject.vocabulary, (count, 1), generator=draw)
         ids = subject.content(tokens.to(subject.device)).expand(-1, n)
-        return target.kept(subject, ids, **inputs).double()
+        return target.keys_or_values(subject, ids, **inputs).double()
 
     heads, width = keys(1).shape[2:]
     return keys(math.ceil(KEYS * width / heads)).transpose(0, 1).flatten(1, 2)

@@ -1,23 +1,29 @@
-"""Estimates the linear map of a model and target from few passes, once."""
+"""Estimates the linear map of a model and target from few passes, once, and keeps it on disk."""
 
 from __future__ import annotations
 
+import hashlib
 import math
+import os
+import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor
 
-from assay.harness.inversion import kept_maps
 from assay.harness.inversion.candidates import Prefixes
-from assay.harness.inversion.linear_map import LinearMap, Slope, factor, ridge, spread
+from assay.harness.inversion.linear import LinearMap, Slope, factor, ridge, spread
 from assay.harness.inversion.target import Target, embedded, head_of
 from assay.harness.models import capabilities
 from assay.harness.models.subject.memo import memo
 from assay.harness.models.subject.subject import Subject
 from assay.harness.operations import corpus
 from assay.harness.operations.likeliest import Scorer
+from assay.harness.results.cache_folder import cache_folder
 
 SAMPLE = 1.5
 """Tokens in the sample after one prompt, for each dimension of the embedding."""
@@ -55,17 +61,17 @@ def linear_map(
     Also in the folder ``keep``, where that is given.
     """
     maps = _maps(subject)
-    path = None if keep is None else kept_maps.path_of(keep, subject, target)
-    known = maps.get(target) or (
-        None if path is None else kept_maps.read(path, subject, basis_of(subject, target))
+    path = None if keep is None else path_of(keep, subject, target)
+    stored = maps.get(target) or (
+        None if path is None else read(path, subject, basis_of(subject, target))
     )
-    made = known or estimate(subject, target)
-    if len(made) < min(n, subject.context or n):
-        made = longer(subject, target, made, n)
-    if path is not None and (made is not known or not path.exists()):
-        kept_maps.write(path, made)
-    maps[target] = made
-    return made
+    linear = stored or estimate(subject, target)
+    if len(linear) < min(n, subject.context or n):
+        linear = longer(subject, target, linear, n)
+    if path is not None and (linear is not stored or not path.exists()):
+        write(path, linear)
+    maps[target] = linear
+    return linear
 
 
 @memo
@@ -105,13 +111,13 @@ def estimate(subject: Subject, target: Target) -> LinearMap:
     return LinearMap(table, centre, means, first, guess, again, axes, states, basis)
 
 
-def longer(subject: Subject, target: Target, known: LinearMap, n: int) -> LinearMap:
-    """``known`` with the means of further places: those of ``n`` tokens at least."""
-    prompts = _Prompts(subject, target, known.centre, n)
-    prompts.add(FEWEST * len(known.centre))
-    means = prompts.fit(known.guess.linear.double(), everyone=True).means.to(known.means)
-    means[: len(known)] = known.means
-    return known.with_means(means, prompts.ids.numel())
+def longer(subject: Subject, target: Target, linear: LinearMap, n: int) -> LinearMap:
+    """``linear`` with the means of further places: those of ``n`` tokens at least."""
+    prompts = _Prompts(subject, target, linear.centre, n)
+    prompts.add(FEWEST * len(linear.centre))
+    means = prompts.fit(linear.guess.linear.double(), everyone=True).means.to(linear.means)
+    means[: len(linear)] = linear.means
+    return linear.with_means(means, prompts.ids.numel())
 
 
 @dataclass(frozen=True)
@@ -134,8 +140,8 @@ def _after(
     prefixes = Prefixes(subject, target, 1)
     prefixes.extend(prefix[None])
     basis = basis_of(subject, target)
-    made = (_reduced(part, basis) for _, part in prefixes.states(sample[None]))
-    states = torch.cat([*made], dim=1)[0]
+    parts = [_reduced(part, basis) for _, part in prefixes.states(sample[None])]
+    states = torch.cat(parts, dim=1)[0]
     x, y = embedded(subject)[sample].double(), states.double()
     fine = x.isfinite().all(1) & y.isfinite().all(1)  # in 16 bits some states may have overflowed
     x, y = x[fine], y[fine]
@@ -168,7 +174,7 @@ class _Prompts:
     def add(self, tokens: int) -> None:
         """Add prompts of so many tokens in all."""
         count = max(HELD_OUT, math.ceil(tokens / self.length))
-        ids = drawn(self.subject, self.text, count, self.length, self.draw)
+        ids = draw_prompts(self.subject, self.text, count, self.length, self.draw)
         at_once = max(1, TOKENS_AT_ONCE // self.length)
         states = [
             _reduced(self.target.output(self.subject, some), self.basis)
@@ -220,8 +226,8 @@ class _Prompts:
         rows = self.table[rivals]
         slope = Slope.of(rows, self.centre, fit.linear, fit.factor)
         parts = (states - fit.means[1:]).flatten(0, 1).to(slope.linear)
-        found = rivals[slope.scores(Scorer(rows), parts).argmin(1)]
-        return float((found == ids.flatten()).double().mean())
+        guesses = rivals[slope.scores(Scorer(rows), parts).argmin(1)]
+        return float((guesses == ids.flatten()).double().mean())
 
 
 def basis_of(subject: Subject, target: Target) -> Tensor | None:
@@ -241,7 +247,7 @@ def _reduced(states: Tensor, basis: Tensor | None) -> Tensor:
     return states if basis is None else states.to(basis) @ basis
 
 
-def drawn(
+def draw_prompts(
     subject: Subject, text: Tensor, count: int, length: int, draw: torch.Generator
 ) -> Tensor:
     """``count`` prompts of ``length`` tokens: [count, length].
@@ -261,3 +267,67 @@ def text_of(subject: Subject) -> Tensor:
     if "tokenizer" not in capabilities.probe(subject):
         return torch.empty(0, dtype=torch.long)
     return torch.tensor([token for line in corpus.ids(subject) for token in line])
+
+
+FORMAT = 1
+"""Of the files: raised when the estimate or its fields change."""
+
+SLOPES, NUMBERS = ("first", "guess", "again"), ("linear", "weights", "halves")
+"""The names of a map's slopes, and of a slope's numbers."""
+
+
+def default_folder() -> Path | None:
+    """``inversion`` in Assay's cache; None where there is no home."""
+    try:
+        return cache_folder() / "inversion"
+    except RuntimeError:
+        return None
+
+
+def path_of(folder: Path, subject: Subject, target: Target) -> Path | None:
+    """The file for ``target``; None for a model without a digest, which cannot be told apart."""
+    if not subject.digest:
+        return None
+    words = f"{FORMAT} {subject.digest} {target!r} {subject.dtype} {subject.attention}"
+    return folder / f"{hashlib.sha256(words.encode()).hexdigest()[:32]}.safetensors"
+
+
+def read(path: Path, subject: Subject, basis: Tensor | None = None) -> LinearMap | None:
+    """The map in ``path``, of states times ``basis``; None where there is none, or damage."""
+    table, device = embedded(subject), str(subject.device)
+    try:
+        with safe_open(path, "pt", device=device) as file:
+            parts = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        first, guess, again = (
+            Slope(*(parts[f"{name}.{each}"] for each in NUMBERS)) for name in SLOPES
+        )
+        centre, means, states = (parts[name] for name in ("centre", "means", "states"))
+        axes = (parts["axes.first"], parts["axes.later"])
+    except (OSError, SafetensorError, KeyError):
+        return None
+    if centre.shape != table.shape[1:] or first.halves.shape != table.shape[:1]:
+        return None
+    return LinearMap(table, centre, means, first, guess, again, axes, int(states), basis)
+
+
+def write(path: Path, linear: LinearMap) -> None:
+    """Write ``linear``, all of it or nothing; what cannot be written is made again next time."""
+    parts: dict[str, Tensor] = {
+        "centre": linear.centre,
+        "means": linear.means,
+        "states": torch.tensor(linear.states),
+        "axes.first": linear.axes[0],
+        "axes.later": linear.axes[1],
+    }
+    for name in SLOPES:
+        slope: Slope = getattr(linear, name)
+        parts |= {f"{name}.{each}": getattr(slope, each) for each in NUMBERS}
+    with suppress(OSError, SafetensorError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, suffix=".part")
+        os.close(handle)
+        try:
+            save_file({name: part.contiguous() for name, part in parts.items()}, name)
+            Path(name).replace(path)
+        finally:
+            Path(name).unlink(missing_ok=True)

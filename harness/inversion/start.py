@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from assay.harness.inversion.rule import DISTANCES, Rule
+from assay.harness.inversion.batch import DISTANCES, Rule
 from assay.harness.inversion.target import Output, embedded, places_added
 from assay.harness.models.subject.memo import memo
 from assay.harness.models.subject.subject import Subject

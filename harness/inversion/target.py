@@ -1,15 +1,18 @@
-"""The output that an inversion starts from: its block, and its head."""
+"""The output that an inversion starts from: its block, its head, and the head undone."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
+from assay.harness.inversion.decoding import PseudoInverse
 from assay.harness.models import capabilities
 from assay.harness.models.capabilities import Missing, caches
+from assay.harness.models.reference.tolerances import TOLERANCES, distance
 from assay.harness.models.subject import masks, positions
 from assay.harness.models.subject.memo import memo
 from assay.harness.models.subject.subject import Subject
@@ -18,6 +21,9 @@ from assay.harness.results.errors import BadInput
 
 THROUGH = ("block", "head", "norm", "logits", "keys", "values")
 CACHED = ("keys", "values")
+
+BEFORE = {"head": "block", "logits": "norm"}
+"""The target after its head is undone."""
 
 
 class Output(Protocol):
@@ -103,7 +109,7 @@ class Target:
         if self.through == "norm":
             return subject.head_input(ids, **inputs)
         if self.through in CACHED:
-            return self.kept(subject, ids, **inputs).flatten(2)
+            return self.keys_or_values(subject, ids, **inputs).flatten(2)
         states = subject.block_output(self.depth, ids, **inputs)
         if self.through == "block":
             return states
@@ -121,11 +127,13 @@ class Target:
         if not self.depth:
             raise BadInput(f"target {self.through}: depth 0 has none; the first block has")
         try:
-            self.kept(subject, subject.content(torch.arange(2, device=subject.device)[None]))
+            self.keys_or_values(
+                subject, subject.content(torch.arange(2, device=subject.device)[None])
+            )
         except (Missing, LookupError, AttributeError) as error:
             raise BadInput(f"target {self.through}: {subject.name} has none ({error})") from error
 
-    def kept(
+    def keys_or_values(
         self, subject: Subject, ids: Tensor | None, cache: Any = None, **inputs: Any
     ) -> Tensor:
         """Keys or values of the tokens in this pass: [batch, n, heads, width]."""
@@ -133,14 +141,14 @@ class Target:
         batch, n = prompt.shape[:2]
         cache = caches.make(subject, "dynamic", batch, n) if cache is None else cache
         subject.block_output(self.depth, ids, cache=cache, **inputs)
-        kept: Tensor = getattr(cache.layers[self.depth - 1], self.through)[:, :, -n:]
-        return kept.transpose(1, 2)
+        keys_or_values: Tensor = getattr(cache.layers[self.depth - 1], self.through)[:, :, -n:]
+        return keys_or_values.transpose(1, 2)
 
     def features(self, subject: Subject) -> int:
         """The width of the output."""
         if self.through in CACHED:
             two = subject.content(torch.arange(2, device=subject.device)[None])
-            return self.kept(subject, two).flatten(2).shape[-1]
+            return self.keys_or_values(subject, two).flatten(2).shape[-1]
         if self.through == "block":
             return int(subject.config.hidden_size)
         return head_of(subject).weight.shape[1 if self.through == "norm" else 0]
@@ -201,3 +209,44 @@ def places_added(subject: Subject, n: int, slip: bool = False) -> Tensor:
         return nothing
     rows = positions.rows_used(subject)[:n]
     return rows[:1].expand(n, -1) if slip else rows
+
+
+@memo
+def head_inverse(subject: Subject) -> PseudoInverse:
+    """The pseudo-inverse of the output embedding [V, hidden]."""
+    return PseudoInverse.of(head_of(subject).weight)
+
+
+@memo
+def _head_alone(subject: Subject) -> bool:
+    """Whether the logits are the head's output itself, without a cap or scale."""
+    head = head_of(subject)
+    ids = subject.content(torch.arange(3, device=subject.device)[None] * 5)
+    logits = subject.rows(ids, states=False)["logits"]
+    product = F.linear(subject.head_input(ids), head.weight, getattr(head, "bias", None))
+    if product.shape != logits.shape:
+        return False
+    return bool((distance(product, logits) <= TOLERANCES[subject.dtype].floor).all())
+
+
+def without_head(subject: Subject, target: Target, goal: Tensor) -> tuple[Target, Tensor]:
+    """The target before the head, and the states [rows, n, hidden] behind ``goal``.
+
+    Raises `BadInput` where the head does not have full column rank, so that the logits do not
+    determine the state, and where the logits are not the head's output itself.  A head is a
+    bottleneck for descent because of its conditioning, not because it loses information.
+    """
+    if target.through not in BEFORE:
+        return target, goal
+    head = head_of(subject)
+    inverse = head_inverse(subject)
+    if inverse.rank < head.weight.shape[1]:
+        raise BadInput(
+            f"head: its rank is {inverse.rank} of {head.weight.shape[1]} (condition "
+            f"{inverse.condition:.3g}), so the logits do not determine the state"
+        )
+    if target.through == "logits" and not _head_alone(subject):
+        raise BadInput(f"head: {subject.name} caps or scales the logits that it makes")
+    logits = goal if getattr(head, "bias", None) is None else goal - head.bias
+    states = inverse.apply(logits).to(goal.dtype)
+    return replace(target, through=BEFORE[target.through]), states

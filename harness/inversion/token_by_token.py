@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from assay.harness.inversion.candidates import Prefixes, accepted, relative
-from assay.harness.inversion.linear_map import LinearMap
+from assay.harness.inversion.linear import LinearMap
 from assay.harness.inversion.rotated_keys import without_rotation
 from assay.harness.inversion.set_up import linear_map
 from assay.harness.inversion.target import Target
@@ -63,12 +63,12 @@ class SearchResult:
         ids, verified, distances = self.ids[rows], self.verified[rows], self.distances[rows]
         return SearchResult(ids, verified, distances, self.tried[rows], self.passes[rows])
 
-    def put(self, rows: Tensor, found: SearchResult) -> None:
+    def put(self, rows: Tensor, part: SearchResult) -> None:
         """Replace ``rows`` [k]; other tokens of theirs are added."""
-        self.ids[rows], self.verified[rows] = found.ids, found.verified
-        self.distances[rows], self.tried[rows] = found.distances, found.tried
-        self.passes[rows] = found.passes
-        for (row, place), tokens in found.others.items():
+        self.ids[rows], self.verified[rows] = part.ids, part.verified
+        self.distances[rows], self.tried[rows] = part.distances, part.tried
+        self.passes[rows] = part.passes
+        for (row, place), tokens in part.others.items():
             self.others[int(rows[row]), place] = tokens
 
     def forget(self, rows: Tensor | slice, place: int) -> None:
@@ -77,7 +77,7 @@ class SearchResult:
 
 
 Tell = Callable[[int, SearchResult], None]
-"""Called after each position with its index and the result so far."""
+"""Called after each position, or pass, with their number so far and the result so far."""
 
 
 def exhaustive(
@@ -93,26 +93,26 @@ def ranked(
     """Rank, try a few tokens, and try all where none of them is verified."""
     began = time.perf_counter()
     target, goal = without_rotation(subject, target, goal.to(subject.device))
-    known = linear_map(subject, target, goal.shape[1])
+    linear = linear_map(subject, target, goal.shape[1])
     took = time.perf_counter() - began
-    result = _search(subject, target, goal, known, tell)
-    result.set_up, result.set_up_seconds = known.states, took
+    result = _search(subject, target, goal, linear, tell)
+    result.set_up, result.set_up_seconds = linear.states, took
     return result
 
 
 def _search(
-    subject: Subject, target: Target, goal: Tensor, known: LinearMap | None, tell: Tell | None
+    subject: Subject, target: Target, goal: Tensor, linear: LinearMap | None, tell: Tell | None
 ) -> SearchResult:
     """Search position by position, each after the tokens found before it."""
     rows, n, _ = goal.shape
     result = SearchResult.blank(rows, n, subject.device)
-    result.exhaustive = known is None
+    result.exhaustive = linear is None
     prefixes = Prefixes(subject, target, rows)
     for place in range(n):
-        search_place(result, prefixes, goal[:, place].to(subject.device), known)
+        search_place(result, prefixes, goal[:, place].to(subject.device), linear)
         prefixes.append(result.ids[:, place])
         if tell is not None:
-            tell(place, result)
+            tell(place + 1, result)
     result.passes += prefixes.passes
     return result
 
@@ -121,34 +121,34 @@ def search_place(
     result: SearchResult,
     prefixes: Prefixes,
     goals: Tensor,
-    known: LinearMap | None,
+    linear: LinearMap | None,
     shift: Tensor | None = None,
 ) -> None:
     """Find the token after each of ``prefixes``, whose states are ``goals`` [rows, f].
 
-    ``known`` ranks the tokens, and is off by ``shift`` [rows, f]; without it all are tried.
+    ``linear`` ranks the tokens, and is off by ``shift`` [rows, f]; without it all are tried.
     """
     everyone = torch.arange(len(goals), device=goals.device)
-    missed = _search_place(result, prefixes, goals, known, everyone, shift)
-    if len(missed) and prefixes.misled(result.ids[:, len(prefixes)]):
-        _search_place(result, prefixes, goals, known, missed)
+    rest = _search_place(result, prefixes, goals, linear, everyone, shift)
+    if len(rest) and prefixes.misled(result.ids[:, len(prefixes)]):
+        _search_place(result, prefixes, goals, linear, rest)
 
 
 def _search_place(
     result: SearchResult,
     prefixes: Prefixes,
     goals: Tensor,
-    known: LinearMap | None,
+    linear: LinearMap | None,
     open_: Tensor,
     shift: Tensor | None = None,
 ) -> Tensor:
     """The same for rows ``open_``; return those without a verified token."""
     subject, place, close = prefixes.subject, len(prefixes), accepted(prefixes.subject)
     tried = torch.empty(len(open_), 0, dtype=torch.long, device=open_.device)
-    for upto in _rounds(subject.vocabulary, known):
+    for upto in _rounds(subject.vocabulary, linear):
         goal = goals[open_]
-        tokens = _next(subject, known, goal, place, tried, upto, shift)
-        distances, residual = _try(prefixes, tokens, open_, goal, known)
+        tokens = _next(subject, linear, goal, place, tried, upto, shift)
+        distances, residual = _try(prefixes, tokens, open_, goal, linear)
         _note(result, tokens, distances, open_, place, close)
         # Equal tokens have adjacent ranks: the round may have ended among them.
         still = ~result.verified[open_, place] | (distances[:, -1] <= close)
@@ -159,16 +159,16 @@ def _search_place(
     return open_[~result.verified[open_, place]]
 
 
-def _rounds(vocabulary: int, known: LinearMap | None) -> tuple[int, ...]:
+def _rounds(vocabulary: int, linear: LinearMap | None) -> tuple[int, ...]:
     """The number of candidates tried after each round."""
-    if known is None:
+    if linear is None:
         return (vocabulary,)
     return (*(size for size in ROUNDS if size < vocabulary), vocabulary)
 
 
 def _next(
     subject: Subject,
-    known: LinearMap | None,
+    linear: LinearMap | None,
     goal: Tensor,
     place: int,
     tried: Tensor,
@@ -176,25 +176,25 @@ def _next(
     shift: Tensor | None,
 ) -> Tensor:
     """The candidates of a round: [rows, upto - tried], likeliest first."""
-    if known is None:
+    if linear is None:
         return torch.arange(upto, device=goal.device).expand(len(goal), -1)
-    misses = known.misses(goal, place, shift).scatter(1, tried, torch.inf)
+    misses = linear.misses(goal, place, shift).scatter(1, tried, torch.inf)
     return misses.topk(upto - tried.shape[1], largest=False).indices
 
 
 def _try(
-    prefixes: Prefixes, tokens: Tensor, rows: Tensor, goal: Tensor, known: LinearMap | None
+    prefixes: Prefixes, tokens: Tensor, rows: Tensor, goal: Tensor, linear: LinearMap | None
 ) -> tuple[Tensor, Tensor | None]:
     """The relative distances of candidates' states [rows, C], and the map's mean residual."""
     distances, residuals = [], []
     for first, states in prefixes.states(tokens, rows):
         off = relative(states, goal[:, None])
         distances.append(off)
-        if known is not None and first == 0:
+        if linear is not None and first == 0:
             some = tokens[:, : states.shape[1]]
             nearest = off.topk(min(LOCAL, off.shape[1]), largest=False).indices
-            missed = known.features(states) - known.expected(some, len(prefixes))
-            residuals.append(missed.gather(1, nearest[..., None].expand(-1, -1, missed.shape[2])))
+            rest = linear.features(states) - linear.expected(some, len(prefixes))
+            residuals.append(rest.gather(1, nearest[..., None].expand(-1, -1, rest.shape[2])))
     residual = residuals[0].mean(1) if residuals else None
     return torch.cat(distances, dim=1), residual
 

@@ -119,8 +119,8 @@ def clamped(
 ) -> Walk:
     """Shift some coordinates at random, and descend with the others to restore the output.
 
-    At each step a row draws an index: the coordinates from it on, of all its tokens, get noise of
-    the scale ``noise`` (the document's ``rand_eta``), and those before it take ``descents`` steps
+    At each step a row draws an index.  The coordinates from it on, of all its tokens, get noise of
+    the scale ``noise`` (the document's ``rand_eta``).  Those before it take ``descents`` steps
     down the L1 distance of the output, at ``rate`` (its ``lr``).  Both are numbers, or one for
     each row [rows].  ``watch`` names steps after which to keep embeddings.
     """

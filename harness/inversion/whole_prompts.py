@@ -10,7 +10,7 @@ at least, or tries others.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,18 +18,14 @@ import torch
 from torch import Tensor
 
 from assay.harness.inversion import graphs
-from assay.harness.inversion.candidates import Prefixes, accepted
-from assay.harness.inversion.linear_map import LinearMap
-from assay.harness.inversion.rivals import undecided
+from assay.harness.inversion.candidates import Prefixes, accepted, relative
+from assay.harness.inversion.linear import LinearMap
 from assay.harness.inversion.rotated_keys import without_rotation
 from assay.harness.inversion.set_up import linear_map
 from assay.harness.inversion.target import Target
-from assay.harness.inversion.token_by_token import SearchResult, search_place
+from assay.harness.inversion.token_by_token import ROUNDS, SearchResult, Tell, search_place
 from assay.harness.models.reference.tolerances import distance
 from assay.harness.models.subject.subject import Subject
-
-Tell = Callable[[SearchResult], None]
-"""Called after the first guess and after every pass, with the result so far."""
 
 TRIES = 2
 """Guesses at a place, before it is searched."""
@@ -64,11 +60,11 @@ def exact(
     """
     began = time.perf_counter()
     target, goal = without_rotation(subject, target, goal.to(subject.device))
-    known = linear_map(subject, target, goal.shape[1], keep)
+    linear = linear_map(subject, target, goal.shape[1], keep)
     took = time.perf_counter() - began
-    search = _Search(subject, target, goal, known, lengths)
-    search.run(tell or (lambda result: None))
-    search.result.set_up, search.result.set_up_seconds = known.states, took
+    search = _Search(subject, target, goal, linear, lengths)
+    search.run(tell or (lambda passes, result: None))
+    search.result.set_up, search.result.set_up_seconds = linear.states, took
     return search.result
 
 
@@ -88,7 +84,7 @@ class _Run:
 class _Search:
     """The rows of a search: ``result.ids`` are their present guesses.
 
-    ``settled`` [rows, n] are tokens that are known, or that no search found: those before some
+    ``done`` [rows, n] are tokens that are known, or that no search found: those before some
     place, and what lies beyond a prompt's end, which counts as verified.  ``compared`` are those
     that need no further comparison with others.
     """
@@ -98,16 +94,16 @@ class _Search:
         subject: Subject,
         target: Target,
         goal: Tensor,
-        known: LinearMap,
+        linear: LinearMap,
         lengths: Sequence[int] | None,
     ) -> None:
-        self.subject, self.target, self.goal, self.map = subject, target, goal, known
+        self.subject, self.target, self.goal, self.map = subject, target, goal, linear
         rows, n, _ = goal.shape
         self.close = accepted(subject)
         self.result = SearchResult.blank(rows, n, goal.device)
         ends = torch.tensor(lengths or [n] * rows, device=goal.device)
-        self.settled = torch.arange(n, device=goal.device) >= ends[:, None]
-        self.beyond, self.compared = self.settled.clone(), self.settled.clone()
+        self.done = torch.arange(n, device=goal.device) >= ends[:, None]
+        self.beyond, self.compared = self.done.clone(), self.done.clone()
         self.result.verified |= self.beyond
         self.result.distances[self.beyond] = 0
         self.reopened = torch.zeros(rows, dtype=torch.long, device=goal.device)
@@ -122,17 +118,17 @@ class _Search:
         """Guess, and pass over the guesses until every token is settled."""
         everyone = torch.arange(len(self.goal), device=self.goal.device)
         self._guess(everyone, self.map.likeliest(self.goal))
-        tell(self.result)
+        tell(0, self.result)
         while True:
-            while len(rows := (~self.settled.all(1)).nonzero()[:, 0]):
+            while len(rows := (~self.done.all(1)).nonzero()[:, 0]):
                 self._pass(rows)
-                tell(self.result)
+                tell(int(self.result.passes.max()), self.result)
             if not self._compare():
                 return
 
     def _pass(self, rows: Tensor) -> None:
         """Run the guesses of ``rows`` [k], settle what they verify, and guess the rest again."""
-        result, open_, before = self.result, ~self.settled[rows], self._places(rows)
+        result, open_, before = self.result, ~self.done[rows], self._places(rows)
         goal, guess = self.goal[rows], result.ids[rows]
         states = self._states(guess)
         off = distance(states, goal)
@@ -141,16 +137,16 @@ class _Search:
         result.tried[rows] += open_
         result.distances[rows] = torch.where(open_, off, result.distances[rows])
         result.verified[rows] = torch.where(open_, right, result.verified[rows])
-        self.settled[rows] |= right
+        self.done[rows] |= right
         places = self._places(rows)
         self.tries[rows] = torch.where(places == before, self.tries[rows] + 1, 1)
-        if not len(left := (~self.settled[rows].all(1)).nonzero()[:, 0]):
+        if not len(left := (~self.done[rows].all(1)).nonzero()[:, 0]):
             return
         rows, places, guess = rows[left], places[left], guess[left]
         states, goal = states[left], goal[left]
         likelier = self.map.likelier(guess, states, goal)
         at = torch.arange(goal.shape[1], device=goal.device)
-        later = ~self.settled[rows] & (at > places[:, None])
+        later = ~self.done[rows] & (at > places[:, None])
         self._doubt(rows, likelier, _Run(guess, states, goal, off[left], later))
         self._guess(rows, likelier)
         tried = _at(guess, places)
@@ -159,8 +155,8 @@ class _Search:
         if len(again := (~stuck).nonzero()[:, 0]):
             where, at = rows[again], places[again]
             ends = _at(states[again], at), _at(goal[again], at)
-            found = self.map.instead(tried[again], *ends, at > 0, self.refuted[where])
-            result.ids[where, at] = found
+            refuted = self.refuted[where]
+            result.ids[where, at] = self.map.instead(tried[again], *ends, at > 0, refuted)
         for place in places[stuck].unique().tolist():
             here = stuck & (places == place)
             shift = self.map.features(states[here, place]) - self.map.expected(tried[here], place)
@@ -196,7 +192,7 @@ class _Search:
 
     def _places(self, rows: Tensor) -> Tensor:
         """The first place of each of ``rows`` that is not settled."""
-        return self.settled[rows].long().cumprod(1).sum(1)
+        return self.done[rows].long().cumprod(1).sum(1)
 
     def _states(self, ids: Tensor) -> Tensor:
         """The target of prompts ``ids`` [k, n], some at a time: [k, n, f]."""
@@ -206,7 +202,7 @@ class _Search:
 
     def _guess(self, rows: Tensor, ids: Tensor) -> None:
         """Guess the open tokens of ``rows`` [k] from ``ids`` [k, n]."""
-        self.result.ids[rows] = torch.where(self.settled[rows], self.result.ids[rows], ids)
+        self.result.ids[rows] = torch.where(self.done[rows], self.result.ids[rows], ids)
 
     def _search(
         self,
@@ -222,12 +218,12 @@ class _Search:
         """
         prefixes = self._prefixes(len(rows))
         prefixes.extend(self.result.ids[rows, :place])
-        found = self.result.some(rows)
-        found.forget(forgotten, place)
-        search_place(found, prefixes, self.goal[rows, place], self.map, shift)
-        found.passes += prefixes.passes
-        self.result.put(rows, found)
-        self.settled[rows, place] = True
+        part = self.result.some(rows)
+        part.forget(forgotten, place)
+        search_place(part, prefixes, self.goal[rows, place], self.map, shift)
+        part.passes += prefixes.passes
+        self.result.put(rows, part)
+        self.done[rows, place] = True
         self.tries[rows] = 0
 
     def _prefixes(self, rows: int) -> Prefixes:
@@ -245,9 +241,9 @@ class _Search:
         near &= self.result.verified & ~self.beyond & ~self.compared
         rows = near.any(1).nonzero()[:, 0]
         for some in filter(len, rows.split(max(1, TOKENS_AT_ONCE // n))):
-            found, prefixes = self.result.some(some), self._prefixes(len(some))
-            near[some] = undecided(prefixes, self.map, self.goal[some], found, near[some])
-            self.result.put(some, found)
+            part, prefixes = self.result.some(some), self._prefixes(len(some))
+            near[some] = undecided(prefixes, self.map, self.goal[some], part, near[some])
+            self.result.put(some, part)
         self.compared |= ~near
         stale = torch.zeros_like(near[:, 0])  # rows whose states are those of other tokens
         for place in range(n) if bool(near.any()) else ():
@@ -258,15 +254,15 @@ class _Search:
                 other = rows[self.result.ids[rows, place] != before[rows, place]]
                 again = self.reopened[other] < REOPENED
                 self._reopen(other[again], place + 1)
-                near[:, place + 1 :] &= self.settled[:, place + 1 :]
+                near[:, place + 1 :] &= self.done[:, place + 1 :]
                 stale[other[~again]] = True
                 near[other[~again], place + 1 :] = ~self.beyond[other[~again], place + 1 :]
-        return not bool(self.settled.all())
+        return not bool(self.done.all())
 
     def _reopen(self, rows: Tensor, place: int) -> None:
         """Verify ``rows`` [k] again from a ``place`` on: a token before it is another now."""
         self.reopened[rows] += 1
-        self.settled[rows, place:] = self.beyond[rows, place:]
+        self.done[rows, place:] = self.beyond[rows, place:]
         self.result.verified[rows, place:] = self.beyond[rows, place:]
         self.compared[rows, place:] = False
         again, others = {*rows.tolist()}, self.result.others
@@ -278,3 +274,86 @@ class _Search:
 def _at(values: Tensor, places: Tensor) -> Tensor:
     """``values`` [k, n, ...] at one place for each row [k]: [k, ...]."""
     return values[torch.arange(len(values), device=values.device), places]
+
+
+def undecided(
+    prefixes: Prefixes, linear: LinearMap, goal: Tensor, result: SearchResult, near: Tensor
+) -> Tensor:
+    """Try rivals at the places ``near`` [rows, n]; return those that have to be searched.
+
+    ``prefixes`` are empty, and ``result`` has the tokens for ``goal`` [rows, n, F].  Rivals that
+    give the goal as well are listed in ``result.others``, and a nearer one replaces the token.  A
+    place has to be searched if there is a nearer one, if so many give the goal that there may be
+    more, or if the branch of the token found does not give it; all of them, where the model's
+    prompts cannot branch.
+    """
+    if not prefixes.branching(goal.shape[1]) or (states := prefixes.extend(result.ids)) is None:
+        return near
+    shift = linear.features(goal - states)
+    close, open_, search = accepted(prefixes.subject), near.clone(), torch.zeros_like(near)
+    equals: list[tuple[Tensor, Tensor]] = []
+    for count in ROUNDS:  # of equal ones any may come first, so that each round tries all again
+        places = open_.any(0).nonzero()[:, 0]
+        if not len(places) or count >= prefixes.subject.vocabulary:
+            break
+        tokens = _rivals(linear, result.ids[:, places], places, count, shift[:, places])
+        both = torch.cat([result.ids[:, places, None], tokens], dim=2)
+        off = _off(prefixes, places, both, goal)
+        own, others, here = off[..., 0], off[..., 1:], open_[:, places]
+        result.tried[:, places] += here * tokens.shape[2]
+        least, best = others.min(2)
+        right = here & (own <= close)
+        nearer = right & (least < torch.minimum(own, result.distances[:, places]))
+        equal = (others <= close) & (right & ~nearer)[..., None]
+        equals += [_listed(places, tokens, equal)]
+        best = tokens.gather(2, best[..., None])[..., 0]
+        result.ids[:, places] = torch.where(nearer, best, result.ids[:, places])
+        result.distances[:, places] = torch.where(nearer, least, result.distances[:, places])
+        search[:, places] |= here & (nearer | ~right)
+        # The farthest of them gives the goal as well: further ones may.
+        open_[:, places] = equal[..., -1]
+        open_ &= ~search
+    result.passes += prefixes.passes
+    search |= open_
+    _note(result, equals, ~search)
+    return search
+
+
+def _rivals(linear: LinearMap, ids: Tensor, places: Tensor, count: int, shift: Tensor) -> Tensor:
+    """The ``count`` likeliest rivals of ``ids`` [k, P] at ``places`` [P]: [k, P, count].
+
+    The goal differs from their states by ``shift`` [k, P, f].
+    """
+    rivals = ids.new_empty(*ids.shape, count)
+    for place, here in enumerate((places == 0, places > 0)):
+        if bool(here.any()):
+            own, off = ids[:, here].flatten(), shift[:, here].flatten(0, 1)
+            others = linear.others(own, place, count, off)
+            rivals[:, here] = others.reshape(len(ids), -1, count)
+    return rivals
+
+
+def _off(prefixes: Prefixes, places: Tensor, tokens: Tensor, goal: Tensor) -> Tensor:
+    """How far states of ``tokens`` [k, P, c] are from ``goal`` at ``places`` [P]: [k, P, c]."""
+    at = places.repeat_interleave(tokens.shape[2])
+    off = [
+        relative(states, goal[:, at[first : first + states.shape[1]]])
+        for first, states in prefixes.states_at(at, tokens.flatten(1))
+    ]
+    return torch.cat(off, dim=1).reshape(tokens.shape)
+
+
+def _listed(places: Tensor, tokens: Tensor, equal: Tensor) -> tuple[Tensor, Tensor]:
+    """The rows and places of ``tokens`` [k, P, c] that are ``equal`` [k, P, c], and these."""
+    row, place, _ = where = equal.nonzero(as_tuple=True)
+    return torch.stack([row, places[place]], dim=1), tokens[where]
+
+
+def _note(result: SearchResult, equals: list[tuple[Tensor, Tensor]], decided: Tensor) -> None:
+    """List what is equal at places that are ``decided`` [rows, n]."""
+    rivals: dict[tuple[int, int], set[int]] = {}
+    for where, tokens in equals:
+        for (row, place), token in zip(where.tolist(), tokens.tolist(), strict=True):
+            if bool(decided[row, place]):
+                rivals.setdefault((row, place), {int(result.ids[row, place])}).add(token)
+    result.others |= {where: sorted(tokens) for where, tokens in rivals.items()}

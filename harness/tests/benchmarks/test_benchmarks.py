@@ -24,7 +24,7 @@ from assay.benchmarks.same_shapes import SameShapes
 from assay.benchmarks.stopwatch import Stopwatch
 from assay.benchmarks.test_recovery import first_exact, rates_of
 from assay.benchmarks.test_scaling import fitted
-from assay.harness.inversion.target import Target
+from assay.harness.inversion import Target
 from assay.harness.models.machine.vitals import Vitals
 from assay.harness.operations import flops
 from assay.harness.results.errors import BadInput

@@ -7,9 +7,7 @@ import torch
 
 from assay.claims.inversion import test_inversion_from_less as claims
 from assay.harness.checking.profiles import Profile
-from assay.harness.inversion import Target, invert
-from assay.harness.inversion.last_state import last_states, probes
-from assay.harness.inversion.shuffled import unshuffle
+from assay.harness.inversion import Target, invert, last_states, probes, unshuffle
 from assay.harness.results.errors import BadInput
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.effects import alike

@@ -8,8 +8,7 @@ import torch
 from assay.claims.walks import test_walk_vectors as claims
 from assay.fixtures import texts
 from assay.harness.checking.draws import Draws
-from assay.harness.inversion import gradients, walks
-from assay.harness.inversion.target import embedded
+from assay.harness.inversion import embedded, gradients, walks
 from assay.harness.operations import attentionless
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.toys import as_trained, prompt, toy, verdict

@@ -56,6 +56,10 @@ BAD = {
     ("--model", "tiny:albert", "--target", "head", "--ids", "5"): "projects its states",
     ("--model",): "--model: expected one argument",
     ("--mod", "tiny:gpt2", "Hi"): "unrecognized arguments: --mod",
+    ("--given", "shuffled", "--method", "exhaustive", "Hi"): "takes all states in order",
+    ("--model", "tiny:bert", "--given", "shuffled", "--ids", "5", "--seed", "1"): (
+        "is not causal"
+    ),
 }
 
 

@@ -11,9 +11,7 @@ from torch import Tensor
 
 from assay.benchmarks import limits
 from assay.benchmarks.stopwatch import Stopwatch
-from assay.harness.inversion import graphs, running
-from assay.harness.inversion.descent import descend
-from assay.harness.inversion.target import Target
+from assay.harness.inversion import Target, descend, graphs
 from assay.harness.models.subject import clock as clocks
 from assay.harness.models.subject.clock import ForwardClock
 from assay.harness.models.subject.subject import Subject
@@ -163,7 +161,7 @@ def test_a_stream_that_does_not_wait_for_another_is_noticed(
             usual(self, other)
 
     monkeypatch.setattr(Stream, "wait_stream", wait)
-    replay = running.graph_of(GPU, lambda: number.add_(1), warm=2)
+    replay = graphs.graph_of(GPU, lambda: number.add_(1), warm=2)
     assert number == 2, "recording computes nothing"
     replay()
     assert number == 3

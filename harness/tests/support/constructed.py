@@ -6,8 +6,7 @@ import torch
 
 from assay.fixtures import inversions
 from assay.harness.checking.profiles import Profile
-from assay.harness.inversion.batch import Descent
-from assay.harness.inversion.target import embedded
+from assay.harness.inversion import Descent, embedded
 from assay.harness.tests.support.toys import fresh, verdict
 
 

@@ -23,7 +23,7 @@ import psutil
 
 import assay.harness.cli.kills as kills_command
 from assay.fixtures.families import survey
-from assay.harness.cli.recovering import Recovering
+from assay.harness.cli.invert import Inverter
 
 PACKAGE = Path(__file__).parents[2] / "package"
 
@@ -54,7 +54,7 @@ def contained_in(root: Path, seconds: float) -> Iterator[None]:
         patch.object(tempfile, "tempdir", str(root / "tmp")),
         patch.object(sys, "dont_write_bytecode", True),
         patch.object(subprocess, "Popen", _start),
-        patch.object(Recovering, "invert", _start),
+        patch.object(Inverter, "invert", _start),
         patch.object(survey, "survey", _start),
         patch.object(kills_command.Working, "families", _start),
         patch.object(socket, "getaddrinfo", _no_network),

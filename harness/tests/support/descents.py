@@ -7,9 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from assay.harness.inversion import Inversion, invert, start
-from assay.harness.inversion.rule import Rule
-from assay.harness.inversion.target import Target
+from assay.harness.inversion import Inversion, Rule, Target, invert, start
 from assay.harness.models.reference.tolerances import TOLERANCES, distance
 from assay.harness.models.subject.subject import Subject
 from assay.harness.tests.support.toys import prompt, toy

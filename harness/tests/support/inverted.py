@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import jsonschema
 
 from assay.fixtures import subjects
-from assay.harness.cli.recovery_schema import SCHEMA
+from assay.harness.cli.recovery import SCHEMA
 
 SKY = "The sky is blue."
 

@@ -1,0 +1,219 @@
+"""The linear map of an exact search: what it expects, what it cannot spoil, and on disk."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from assay.harness.inversion import (
+    Target,
+    exact,
+    linear_map,
+    set_up,
+    token_by_token,
+    whole_prompts,
+)
+from assay.harness.inversion.linear import LinearMap, Slope, factor, ridge, spread
+from assay.harness.inversion.set_up import TYPICAL
+from assay.harness.inversion.token_by_token import ranked
+from assay.harness.tests.support.toys import fresh, prompt, toy
+
+SEARCHES = pytest.mark.parametrize(
+    ("method", "module"), [(exact, whole_prompts), (ranked, token_by_token)]
+)
+
+
+def random_map(metric: torch.Tensor | None = None) -> LinearMap:
+    """A map with random numbers: 6 tokens, 3 dimensions, 4 features, 5 places."""
+    draw = torch.Generator().manual_seed(0)
+    table, centre = torch.randn(6, 3, generator=draw), torch.randn(3, generator=draw)
+    lower = torch.eye(4).double() if metric is None else metric
+    slopes = [
+        Slope.of(table, centre, torch.randn(3, 4, generator=draw).double(), lower)
+        for _ in range(3)
+    ]
+    axes = tuple(spread(table, centre.double(), each.linear.double()) for each in slopes[::2])
+    return LinearMap(table, centre, torch.randn(5, 4, generator=draw), *slopes, axes, 0)
+
+
+def test_where_states_are_linear_in_embeddings_they_are_expected_exactly():
+    """At depth 0 a state is an embedding and a position's row; later on it is not."""
+    subject, everyone = toy("gpt2"), torch.arange(101)
+    for place in (0, TYPICAL):
+        ids = torch.cat([torch.zeros(101, place, dtype=torch.long), everyone[:, None]], dim=1)
+        for depth, linear in ((0, True), (1, False)):
+            made = linear_map(subject, Target(depth)).expected(everyone, place)
+            states = Target(depth).output(subject, ids)[:, -1]
+            assert torch.allclose(made, states, atol=1e-4) == linear
+
+
+@pytest.mark.parametrize("place", [0, 4])
+def test_tokens_are_ranked_by_their_distance_in_the_metric(place):
+    draw = torch.Generator().manual_seed(1)
+    lower = torch.randn(4, 4, generator=draw).double().tril()
+    lower.diagonal().abs_().add_(0.5)
+    known, tokens = random_map(lower), torch.arange(6)
+    goal, shift = torch.randn(2, 2, 4, generator=draw)
+    for moved in (None, shift):
+        slope = known.guess if place else known.first
+        expected = known.means[place] + (known.table[tokens] - known.centre) @ slope.linear
+        apart = goal[:, None] - expected[None] - (0 if moved is None else moved[:, None])
+        white = torch.linalg.solve_triangular(lower, apart.double().mT, upper=False)
+        off = white.square().sum(1) / 2
+        misses = known.misses(goal, place, moved)
+        assert torch.allclose((misses - misses[:, :1]).double(), off - off[:, :1], atol=1e-4)
+
+
+# How it is estimated.
+
+
+def test_a_ridge_regression_finds_a_slope_and_shrinks_noise():
+    draw = torch.Generator().manual_seed(0)
+    slope, inputs = torch.randn(20, 5, generator=draw), torch.randn(40, 20, generator=draw)
+    exactly, noise = inputs @ slope, torch.randn(40, 5, generator=draw)
+    assert torch.allclose(ridge(inputs, exactly).float(), slope, atol=1e-4)
+    kept = ridge(inputs, noise).norm()
+    plain = torch.linalg.lstsq(inputs, noise).solution.norm()
+    assert kept < 0.8 * plain
+
+
+def test_a_factor_is_that_of_the_covariance_and_few_samples_are_shrunk():
+    draw = torch.Generator().manual_seed(0)
+    mixing = torch.randn(6, 6, generator=draw).double()
+    sample = torch.randn(20000, 6, generator=draw).double() @ mixing
+    lower = factor(sample, torch.tensor(1.0))
+    assert torch.allclose(lower @ lower.T, mixing.T @ mixing, rtol=0.1, atol=0.3)
+    few = factor(sample[:3], torch.tensor(1.0))
+    assert float(torch.linalg.cond(few)) < 1e3  # and without shrinking infinite
+    assert bool(factor(torch.zeros(3, 6), torch.tensor(1.0)).isfinite().all())
+
+
+def test_longer_prompts_extend_the_means_and_keep_the_rest(monkeypatch):
+    subject, target = fresh("gpt2"), Target(1)
+    monkeypatch.setattr(set_up, "LENGTH", 8)
+    short, long = linear_map(subject, target, 5), linear_map(subject, target, 20)
+    assert (len(short), len(long)) == (8, 32)
+    assert torch.equal(long.means[:8], short.means)
+    assert long.guess is short.guess
+    assert long.states > short.states
+    assert linear_map(subject, target, 10) is long
+    whole = linear_map(subject, target, 64)
+    assert len(whole) == subject.context == 64
+
+
+# What it cannot spoil.
+
+
+@SEARCHES
+@pytest.mark.parametrize("value", [torch.nan, 0.0])
+def test_a_map_that_knows_nothing_costs_tries_and_no_answers(monkeypatch, method, module, value):
+    subject, target = toy("gpt2"), Target(2)
+    ids, known = prompt(subject, 4), linear_map(subject, target)
+
+    def spoilt(slope: Slope) -> Slope:
+        return Slope(*(torch.full_like(each, value) for each in vars(slope).values()))
+
+    nothing = replace(
+        known,
+        means=torch.zeros_like(known.means),
+        first=spoilt(known.first),
+        guess=spoilt(known.guess),
+        again=spoilt(known.again),
+    )
+    monkeypatch.setattr(module, "linear_map", lambda *which: nothing)
+    result = method(subject, target, target.output(subject, ids))
+    assert torch.equal(result.ids, ids)
+    assert bool(result.verified.all())
+
+
+@SEARCHES
+def test_the_map_saves_tries_on_a_trained_model(method, module):
+    subject = toy("reference:small")
+    target = Target(2)
+    ids = prompt(subject, 6)
+    result = method(subject, target, target.output(subject, ids))
+    assert torch.equal(result.ids, ids)
+    assert float(result.tried.double().mean()) < 0.01 * subject.vocabulary
+
+
+# On disk.
+
+
+@pytest.fixture
+def estimates(monkeypatch):
+    """The targets whose map is estimated."""
+    made = []
+    estimate = set_up.estimate
+    monkeypatch.setattr(
+        set_up, "estimate", lambda *which: made.append(which[1]) or estimate(*which)
+    )
+    return made
+
+
+def numbers(known: LinearMap) -> list[torch.Tensor]:
+    slopes = (known.first, known.guess, known.again)
+    return [
+        known.centre,
+        known.means,
+        *known.axes,
+        *(t for slope in slopes for t in vars(slope).values()),
+    ]
+
+
+def test_a_kept_map_is_the_same_and_not_estimated_again(tmp_path, estimates):
+    one, other = (replace(fresh("gpt2"), digest="d") for _ in range(2))
+    made = linear_map(one, Target(1), keep=tmp_path)
+    again = linear_map(other, Target(1), keep=tmp_path)
+    assert estimates == [Target(1)]
+    assert all(map(torch.equal, numbers(made), numbers(again)))
+    assert again.states == made.states
+    ids = prompt(other, 5)
+    assert torch.equal(
+        again.likeliest(Target(1).output(other, ids)), made.likeliest(Target(1).output(one, ids))
+    )
+
+
+@pytest.mark.parametrize("change", ["digest", "target", "dtype"])
+def test_another_model_target_or_dtype_has_a_map_of_its_own(tmp_path, estimates, change):
+    subject = replace(fresh("gpt2"), digest="d")
+    linear_map(subject, Target(1), keep=tmp_path)
+    other, target = replace(fresh("gpt2"), digest="d"), Target(1)
+    if change == "digest":
+        other = replace(other, digest="e")
+    if change == "target":
+        target = Target(2)
+    if change == "dtype":
+        other = replace(toy("gpt2", "float64"), digest="d")
+    linear_map(other, target, keep=tmp_path)
+    assert len(estimates) == 2
+
+
+def damaged(path):
+    path.write_bytes(path.read_bytes()[:100])
+
+
+def foreign(path):
+    path.write_bytes(b"no such file")
+
+
+@pytest.mark.parametrize("spoil", [damaged, foreign])
+def test_a_damaged_file_is_made_again(tmp_path, estimates, spoil):
+    linear_map(replace(fresh("gpt2"), digest="d"), Target(1), keep=tmp_path)
+    (path,) = tmp_path.iterdir()
+    spoil(path)
+    linear_map(replace(fresh("gpt2"), digest="d"), Target(1), keep=tmp_path)
+    assert len(estimates) == 2
+    assert set_up.read(path, toy("gpt2")) is not None
+
+
+def test_a_folder_that_cannot_be_written_costs_nothing_but_time(tmp_path):
+    (tmp_path / "file").touch()
+    subject = replace(fresh("gpt2"), digest="d")
+    assert linear_map(subject, Target(1), keep=tmp_path / "file") is linear_map(subject, Target(1))
+
+
+def test_a_model_without_a_digest_keeps_nothing(tmp_path):
+    linear_map(replace(fresh("gpt2"), digest=""), Target(1), keep=tmp_path)
+    assert not list(tmp_path.iterdir())
