@@ -59,9 +59,9 @@ def check(raw: dict[str, Any], auto: type[Any], stored: Stored, spec: str) -> se
         return names if lowered == raw else _parameters(raw, auto, stored)
     except _TooLarge:
         raise BadInput(
-            f"{spec}: config.json describes a model far larger than its weights, which hold "
+            f"{spec}: the configuration describes a model far larger than its weights, which hold "
             f"{len(stored.tensors)} tensors of {stored.floats} numbers: they are of different "
-            "models, or config.json leaves out sizes"
+            "models, or sizes are left out"
         ) from None
     except ENDS:  # whatever a model's own code raises
         return set()

@@ -42,7 +42,7 @@ def test_a_larger_model_than_is_stored_is_rejected_before_it_is_built(
     state = torch.get_rng_state()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loading, "_from_pretrained", None)
-        assert "config.json describes a model far larger than its weights" in refused(folder)
+        assert "the configuration describes a model far larger than its weights" in refused(folder)
     assert torch.equal(torch.get_rng_state(), state)
 
 
