@@ -28,8 +28,8 @@ WHILE_BUILT, BUILT = 16, 2
 """How many times the stored numbers a model may have: weights that will be tied are separate at
 first, and position embeddings need not be stored."""
 
-NUMBERS, MODULES = 2**20, 2**13
-"""Allowances for a model of any size."""
+NUMBERS = 2**20
+"""An allowance for a model of any size."""
 
 
 class _TooLarge(Exception):
@@ -98,7 +98,7 @@ def _limit(stored: Stored, times: int) -> int:
 def _limited(stored: Stored) -> Iterator[None]:
     """Raise `_TooLarge` within a constructor that far exceeds the stored tensors."""
     sizes: dict[nn.Parameter, int] = {}
-    numbers = modules = 0
+    numbers = 0
 
     def on_parameter(_module: nn.Module, _name: str, parameter: nn.Parameter | None) -> None:
         nonlocal numbers
@@ -107,18 +107,8 @@ def _limited(stored: Stored) -> Iterator[None]:
         if numbers > _limit(stored, WHILE_BUILT):
             raise _TooLarge
 
-    def on_module(_module: nn.Module, _name: str, _part: nn.Module | None) -> None:
-        nonlocal modules
-        modules += 1
-        if modules > WHILE_BUILT * len(stored.tensors) + MODULES:
-            raise _TooLarge
-
-    handles = (
-        hooks.register_module_parameter_registration_hook(on_parameter),
-        hooks.register_module_module_registration_hook(on_module),
-    )
+    handle = hooks.register_module_parameter_registration_hook(on_parameter)
     try:
         yield
     finally:
-        for handle in handles:
-            handle.remove()
+        handle.remove()

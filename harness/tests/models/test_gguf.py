@@ -135,14 +135,6 @@ def test_a_damaged_file(file: Path, damage: Callable[[bytes], bytes], said: str)
     assert said in refusal(file)
 
 
-def test_an_architecture_that_is_not_known(tmp_path: Path) -> None:
-    path = tmp_path / "odd.gguf"
-    gguf_written.written(path, "F16", "nosuch")
-    line = refusal(path)
-    assert "cannot read odd.gguf" in line
-    assert "nosuch" in line
-
-
 def test_a_folder_with_safetensors_too(file: Path) -> None:
     tiny("llama").save_pretrained(file.parent)
     line = refusal(file.parent)
@@ -150,16 +142,6 @@ def test_a_folder_with_safetensors_too(file: Path) -> None:
         "holds safetensors and 'model.gguf'; give the GGUF file's path, or a folder without it"
     )
     assert subjects.check(str(file), Options()) is torch.float32
-
-
-def test_a_folder_with_several(file: Path) -> None:
-    shutil.copy(file, file.with_name("other.gguf"))
-    assert "holds 2 GGUF files; give one of them" in refusal(file.parent)
-
-
-def test_one_part_of_a_file(file: Path) -> None:
-    part = file.rename(file.with_name("model-00001-of-00002.gguf"))
-    assert "is one file of several; join them first" in refusal(part)
 
 
 def test_an_adapter_beside_it_is_not_loaded(file: Path) -> None:

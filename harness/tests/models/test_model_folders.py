@@ -98,11 +98,6 @@ def test_a_folder_around_a_models_folder(folder: Path) -> None:
     assert refused(folder.parent) == said
 
 
-def test_a_model_beside_an_adapter(folder: Path) -> None:
-    (folder / "adapter_config.json").write_text('{"base_model_name_or_path": "owner/base"}')
-    assert refused(folder).startswith("holds an adapter (adapter_config.json) and a model")
-
-
 # Weights that are no floats
 
 

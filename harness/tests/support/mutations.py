@@ -110,18 +110,9 @@ def arguments(draw: st.DrawFn, valid: Sequence[str], pool: Sequence[str]) -> lis
     odd = st.sampled_from([*pool, *(text for text in TEXTS if "\x00" not in text), "--", "-x"])
     for _ in range(draw(st.integers(0, 3))):
         place = draw(st.integers(0, len(words)))
-        name, sign, _ = words[place].partition("=") if place < len(words) else ("", "", "")
-        change = draw(st.sampled_from(["value", "word", "add", "remove", "again", "cut"]))
-        if change == "add" or place == len(words):
-            words.insert(place, draw(odd))
-        elif change == "value" and sign:
-            words[place] = f"{name}={draw(odd)}"
-        elif change == "remove":
-            del words[place]
-        elif change == "again":
-            words.append(words[place])
-        elif change == "cut":
-            words[place] = words[place][:-1]
-        else:
-            words[place] = draw(odd)
+        word = words[place] if place < len(words) else ""
+        name, sign, _ = word.partition("=")
+        value = f"{name}={draw(odd)}" if sign else draw(odd)
+        changes = [[], [value], [word[:-1]], [word, word], [value, word]]
+        words[place : place + 1] = draw(st.sampled_from(changes))
     return words
