@@ -18,17 +18,18 @@ ADAPTER, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 
 GGUF = ".gguf"
 
-PICKLES = "pickles, and opening one can run any code"
-
 OTHER_FORMATS = {
-    **dict.fromkeys(("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl"), PICKLES),
-    "*.h5": "TensorFlow",
-    "*.msgpack": "Flax",
-    "*.onnx": "ONNX",
-    "consolidated*": "the layout of its makers",
-    "model_index.json": "diffusers",
+    **dict.fromkeys(
+        ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.pkl"),
+        "is pickled, and opening a pickle can run any code",
+    ),
+    "*.h5": "is of TensorFlow",
+    "*.msgpack": "is of Flax",
+    "*.onnx": "is of ONNX",
+    "consolidated*": "is of the layout of its makers",
+    "model_index.json": "is of diffusers",
 }
-"""Files that identify another format of weights."""
+"""Files that identify another format of weights, and what a message says of them."""
 
 POINTER = b"version https://git-lfs"
 """The first bytes of what git leaves in place of a large file."""
@@ -137,10 +138,10 @@ def _require_safetensors(names: Iterable[Any], where: str, spec: str) -> None:
 
 def in_place_of_weights(folder: Path) -> str:
     """The end of a message on a folder without weights: its other format, if any."""
-    for pattern, form in OTHER_FORMATS.items():
+    for pattern, words in OTHER_FORMATS.items():
         if names := sorted(path.name for path in folder.glob(pattern)):
             return (
-                f"; {listed(names, 1)} is of {form}: convert it to a folder with config.json "
+                f"; {listed(names, 1)} {words}: convert it to a folder with config.json "
                 "and safetensors (save_pretrained), or get the model so"
             )
     return ""

@@ -43,7 +43,7 @@ def test_pickled_weights_are_refused_unopened(folder: Path, tmp_path: Path) -> N
     assert load(str(folder), **PLAIN).model is not None, "safetensors beside a pickle are used"
     (folder / "model.safetensors").unlink()
     said = refused(folder)
-    assert "'pytorch_model.bin' is of pickles, and opening one can run any code" in said
+    assert "'pytorch_model.bin' is pickled, and opening a pickle can run any code" in said
     assert "convert it to a folder with config.json and safetensors (save_pretrained)" in said
     assert not (tmp_path / "opened").exists()
 

@@ -25,7 +25,7 @@ from assay.harness.models.subject import shapes
 from assay.harness.models.subject.subject import Subject
 from assay.harness.results.errors import BadInput, Missing
 from assay.harness.tests.support import quantised
-from assay.harness.tests.support.folders import tiny
+from assay.harness.tests.support.folders import edit_weights, tiny
 from assay.harness.tests.support.quantised import ROUND_ACTIVATIONS, kinds, written
 
 pytestmark = pytest.mark.nightly
@@ -256,20 +256,8 @@ def test_a_digest_is_of_the_packed_numbers(tmp_path: Path, kind: str) -> None:
         whole = tensors[name].view(torch.uint8)
         whole.view(-1)[7] ^= 1
 
-    edit_weights_of(folder, flip)
+    edit_weights(folder, flip)
     assert subjects.load(str(folder), Options()).digest != first
-
-
-def edit_weights_of(folder: Path, change: Any) -> None:
-    from safetensors import safe_open
-    from safetensors.torch import save_file
-
-    path = folder / "model.safetensors"
-    with safe_open(path, "pt") as opened:
-        metadata = opened.metadata()
-    tensors = load_file(path)
-    change(tensors)
-    save_file(tensors, path, metadata=metadata)
 
 
 @every_kind

@@ -145,7 +145,7 @@ REFUSED = {
     own_class: "--trust-remote-code",
     own_tokenizer: "--trust-remote-code",
     own_generation: "custom_generate/generate.py); read that code and pass --trust-remote-code",
-    only_pickles: "is of pickles",
+    only_pickles: "is pickled",
     pickle_by_another_name: "model.safetensors is truncated or damaged",
     link_out: "tokenizer.json is not valid JSON",
     shard_elsewhere: "'../x.safetensors', which is not a file of this folder",

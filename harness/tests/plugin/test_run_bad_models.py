@@ -156,7 +156,7 @@ CASES: dict[str, tuple[Make, list[str], str]] = {
     "a revision of a folder": (sound, ["--revision=v1"], "has no revision 'v1'"),
     "more than the memory holds": (too_large, [], "too little memory"),
     "a missing shard": (missing_shard, [], ".safetensors', which is not there"),
-    "pickled weights": (pickled, [], "'pytorch_model.bin' is of pickles"),
+    "pickled weights": (pickled, [], "'pytorch_model.bin' is pickled"),
     "a dtype like auto": (sound, ["--dtype=auto32"], "'auto32': unsupported dtype; choose from"),
     "two dtypes": (sound, ["--dtype=auto,float32"], "'auto,float32': unsupported dtype"),
     "auto in capitals": (sound, ["--dtype=AUTO"], "'AUTO': unsupported dtype"),
