@@ -58,9 +58,11 @@ def read_json(path: Path, spec: str) -> dict[str, Any]:
 
 def pointer(path: Path) -> str:
     """What to do about a pointer of Git LFS in place of a file; empty for anything else."""
+    if not path.is_file():
+        return ""
     with path.open("rb") as file:
-        found = file.read(len(POINTER)) == POINTER
-    return "it is a Git LFS pointer: run `git lfs pull`" if found else ""
+        beginning = file.read(len(POINTER))
+    return "it is a Git LFS pointer: run `git lfs pull`" if beginning == POINTER else ""
 
 
 def refuse_adapters(folder: Path, spec: str) -> None:

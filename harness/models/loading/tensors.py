@@ -61,9 +61,9 @@ class StoredTensor:
         return self.dtype is not None and self.dtype.is_floating_point
 
     def read(self) -> Tensor:
-        """The numbers: a tensor of ``shape`` and ``dtype`` on the CPU, read from the file again.
+        """The numbers: a tensor of ``shape`` and ``dtype`` on the CPU, read at each call.
 
-        Raises `BadInput` where the file was changed, or torch or gguf cannot read this kind.
+        Raises `BadInput` where the file is damaged by now, or torch or gguf cannot read the dtype.
         """
         with _errors_of(self.path, str(self.path)):
             return self._read()
@@ -187,8 +187,8 @@ def _errors_of(path: Path, spec: str) -> Iterator[None]:
         yield
     except (BadInput, MemoryError):
         raise
-    except PermissionError as error:
-        raise BadInput(f"{spec}: {path.name} cannot be read: {error.strerror}") from error
+    except (PermissionError, NotImplementedError) as error:  # the latter for types of GGUF
+        raise BadInput(f"{spec}: {path.name} cannot be read ({brief(error)})") from error
     except Exception as error:  # whatever a reader raises for damaged bytes
         why = pointer(path) or brief(error, 100)
         raise BadInput(

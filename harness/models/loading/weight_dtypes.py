@@ -80,8 +80,9 @@ def refuse_integers(raw: dict[str, Any], stored: Stored, parameters: Set[str], s
     }
     if packed:
         names = sorted(packed)
+        dtype = packed[names[0]] or "an unknown dtype"
         raise BadInput(
-            f"{spec}: its weights hold {packed[names[0]]} in place of floats in {listed(names)}, "
-            "and config.json has no quantization_config that says how to read them; convert them "
-            "to floats"
+            f"{spec}: its weights hold {dtype} in place of floats in {listed(names)}, and "
+            "config.json has no quantization_config that says how to read them; convert them to "
+            "floats"
         )
