@@ -12,8 +12,8 @@ from assay.harness.checking.profiles import PROFILES
 from assay.harness.cli import models
 from assay.harness.cli.arguments import Parser, add_profile, add_seed, file, word
 from assay.harness.cli.models import Load
+from assay.harness.models.loading.folders import read_json
 from assay.harness.models.loading.runs import Options
-from assay.harness.models.loading.weight_files import read_json
 from assay.harness.operations import parity
 from assay.harness.report.parity import lines
 from assay.harness.results import schema

@@ -12,13 +12,12 @@ import torch
 from torch import Tensor, nn
 
 from assay.harness.models.capabilities import Missing, require
-from assay.harness.models.loading import adapters
 from assay.harness.models.machine import allocation
 from assay.harness.models.machine.shortage import ENDS, pass_on
 from assay.harness.models.reference import float64
 from assay.harness.models.reference.copying import copy_model
 from assay.harness.models.reference.tolerances import bit_equal, one_bit_off
-from assay.harness.models.subject import experts
+from assay.harness.models.subject import experts, lora
 from assay.harness.models.subject.memo import memo
 from assay.harness.models.subject.subject import Subject
 from assay.harness.results.quiet import quiet
@@ -214,7 +213,7 @@ def layers_of(subject: Subject) -> list[str]:
     Raises `Missing` where there is none.
     """
     require(subject, "adapters")
-    names = adapters.linear_layers(subject.model)
+    names = lora.linear_layers(subject.model)
     if taken := _taken(subject, names, LINEAR):
         return taken
     ends = sorted({name.rpartition(".")[2] for name in names})  # peft refuses some by their ends

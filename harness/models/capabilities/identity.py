@@ -6,11 +6,10 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from assay.harness.models.capabilities.registry import capability
-from assay.harness.models.loading import adapters
 from assay.harness.models.machine import placement
 from assay.harness.models.machine.quantised_weights import is_quantised
 from assay.harness.models.machine.symmetric import eigenvalues
-from assay.harness.models.subject import meant
+from assay.harness.models.subject import lora, meant
 from assay.harness.models.subject.provenance import Training
 from assay.harness.models.subject.subject import Subject
 from assay.harness.models.subject.wrapped import Wrapped
@@ -68,7 +67,7 @@ def _saving(subject: Subject) -> None:
     """The model's save_pretrained writes all of it."""
     if isinstance(subject.model, Wrapped):
         raise Missing("a plain module or function has no save_pretrained")
-    if adapters.is_within(subject.model):
+    if lora.has_adapter(subject.model):
         raise Missing("the model has an adapter in it, which save_pretrained does not save")
 
 

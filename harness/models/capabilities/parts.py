@@ -15,11 +15,10 @@ from assay.harness.models.capabilities import serving, sinks
 from assay.harness.models.capabilities.blending import blends, embeds_several
 from assay.harness.models.capabilities.probing import prompt, visible
 from assay.harness.models.capabilities.registry import capability, needs, probe
-from assay.harness.models.loading import adapters
 from assay.harness.models.machine.quantised_weights import is_quantised, packed
 from assay.harness.models.machine.shortage import pass_on
 from assay.harness.models.reference import float64
-from assay.harness.models.subject import blocks, compat, configuration, meant, roles, routing
+from assay.harness.models.subject import blocks, compat, configuration, lora, meant, roles, routing
 from assay.harness.models.subject.lengths import SHORT
 from assay.harness.models.subject.roles import Role
 from assay.harness.models.subject.subject import Subject
@@ -255,11 +254,11 @@ def _adapters(subject: Subject) -> None:
     needs(subject, "weights-in-memory")
     if find_spec("peft") is None:
         raise Unavailable("peft is not installed (assay-lm[adapters])")
-    if adapters.is_within(subject.model):
+    if lora.has_adapter(subject.model):
         raise Missing("the model has an adapter in it already")
     if is_quantised(subject.model):
         raise Missing("an adapter is merged into quantised weights by rounding them again")
-    if not adapters.linear_layers(subject.model):
+    if not lora.linear_layers(subject.model):
         raise Missing("the model has no linear layer but its head")
 
 

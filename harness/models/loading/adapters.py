@@ -11,18 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-from safetensors.torch import load_file
-from torch import nn
 from transformers import PreTrainedModel
-from transformers.pytorch_utils import Conv1D
 
-from assay.harness.models.loading.other_formats import ADAPTER
-from assay.harness.models.loading.weight_files import read_header, read_json
-from assay.harness.models.machine.shortage import ENDS, pass_on, shortage
+from assay.harness.models.loading import tensors
+from assay.harness.models.loading.folders import ADAPTER, read_json
+from assay.harness.models.loading.tensors import Stored
+from assay.harness.models.machine.shortage import ENDS, shortage
 from assay.harness.results.errors import BadInput, brief, listed
-
-WEIGHTS = "adapter_model.safetensors"
 
 FIELDS = frozenset(
     {
@@ -46,9 +41,9 @@ ABOUT = frozenset(
 
 @dataclass(frozen=True)
 class Adapter:
-    """The adapter in ``folder``: peft's ``settings`` for it, and its base's name or path."""
+    """An adapter: its ``stored`` tensors, peft's ``settings``, and its base's name or path."""
 
-    folder: Path
+    stored: Stored
     settings: dict[str, Any]
     base: str
 
@@ -70,9 +65,7 @@ def read(spec: str, base: str | None) -> Adapter | None:
         raise BadInput(f"{spec}: its adapter is {raw.get('peft_type')!r}; only LORA can be loaded")
     if wrong := sorted(name for name in raw if raw[name] and name not in FIELDS | ABOUT):
         raise BadInput(f"{spec}: {ADAPTER} sets {listed(wrong)}, which Assay does not load")
-    if not (folder / WEIGHTS).is_file():
-        raise BadInput(f"{spec}: there is no {WEIGHTS} in it")
-    read_header(folder / WEIGHTS, spec)
+    stored = tensors.inspect(folder, spec)
     named = raw.get("base_model_name_or_path")
     if base is None:
         if not isinstance(named, str) or not os.path.isdir(os.path.expanduser(named)):
@@ -83,7 +76,7 @@ def read(spec: str, base: str | None) -> Adapter | None:
     if os.path.exists(os.path.join(os.path.expanduser(base), ADAPTER)):
         raise BadInput(f"{spec}: its base {base} is an adapter too; say --base=MODEL")
     settings = {name: value for name, value in raw.items() if name in FIELDS and value is not None}
-    return Adapter(folder, settings, base)
+    return Adapter(stored, settings, base)
 
 
 def applied(adapter: Adapter, model: PreTrainedModel, spec: str) -> PreTrainedModel:
@@ -95,7 +88,7 @@ def applied(adapter: Adapter, model: PreTrainedModel, spec: str) -> PreTrainedMo
     try:
         config = peft.LoraConfig(**adapter.settings, inference_mode=True)
         whole: Any = peft.get_peft_model(model, config)
-        weights = load_file(adapter.folder / WEIGHTS)
+        weights = {name: each.read() for name, each in adapter.stored.tensors.items()}
         outcome: Any = peft.set_peft_model_state_dict(whole, weights)
     except ENDS as error:
         why = shortage(error) or brief(error)
@@ -106,54 +99,3 @@ def applied(adapter: Adapter, model: PreTrainedModel, spec: str) -> PreTrainedMo
         raise BadInput(f"{spec}: its weights lack {listed(lacking)}")
     based: PreTrainedModel = whole.get_base_model()
     return based
-
-
-def is_within(model: PreTrainedModel) -> bool:
-    """Whether the model has an adapter in it."""
-    return any(type(module).__module__.startswith("peft.") for module in model.modules())
-
-
-def linear_layers(model: PreTrainedModel) -> list[str]:
-    """The names of the layers to which peft's "all-linear" gives adapters: all but the head.
-
-    Layers that share their weight with other modules are left out, as an adapter is one layer's;
-    and so are those that are linear by class alone, and those of torch's own attention, which
-    passes their weights to a function.
-    """
-    inside = {
-        id(module)
-        for each in model.modules()
-        if isinstance(each, nn.MultiheadAttention)
-        for module in each.modules()
-    }
-    owners: dict[int, set[int]] = {}
-    for module in model.modules():
-        for weight in module.parameters(recurse=False):
-            owners.setdefault(id(weight), set()).add(id(module))
-    try:
-        head: Any = model.get_output_embeddings()
-    except (AttributeError, NotImplementedError):
-        head = None
-    return [
-        name
-        for name, module in model.named_modules()
-        if _is_linear(module)
-        and module is not head
-        and id(module) not in inside
-        and all(len(owners[id(weight)]) == 1 for weight in module.parameters(recurse=False))
-    ]
-
-
-def _is_linear(module: nn.Module) -> bool:
-    """Whether it is a linear layer: one with a ``forward`` of its own is tried on one row."""
-    if isinstance(module, Conv1D) or getattr(type(module), "forward", None) is nn.Linear.forward:
-        return True
-    if not isinstance(module, nn.Linear):
-        return False
-    row = torch.ones(1, module.in_features).to(module.weight)
-    try:
-        with torch.no_grad():
-            return bool(module.forward(row).shape == (1, module.out_features))
-    except ENDS as error:
-        pass_on(error)
-        return False

@@ -18,22 +18,24 @@ from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
 from transformers import CONFIG_MAPPING, AutoConfig, PretrainedConfig, PreTrainedModel
 
-from assay.harness.models.loading import gguf_files, sizes, stored
+from assay.harness.models.loading import sizes, tensors
+from assay.harness.models.loading.folders import (
+    GGUF,
+    INDEX,
+    SINGLE,
+    gguf_file,
+    read_json,
+    refuse_adapters,
+    weight_map,
+)
 from assay.harness.models.loading.hub import SMALL, fetch
-from assay.harness.models.loading.other_formats import GGUF, refuse_adapters
 from assay.harness.models.loading.remote_code import (
     refuse_code_of_the_hub,
     refuse_generation_code,
     refuse_remote_code,
 )
-from assay.harness.models.loading.stored import Stored
-from assay.harness.models.loading.weight_dtypes import (
-    refuse_integers,
-    refuse_kernels_of_the_hub,
-    refuse_unknown_quantisation,
-    refuse_unusable_quantisation,
-)
-from assay.harness.models.loading.weight_files import read_json, weight_files, weight_map
+from assay.harness.models.loading.tensors import Stored
+from assay.harness.models.loading.weight_dtypes import check_quantisation, refuse_integers
 from assay.harness.models.machine.shortage import ENDS
 from assay.harness.models.subject import compat
 from assay.harness.models.subject.configuration import LEAST_TOKENS
@@ -53,22 +55,20 @@ class Checkpoint:
     """A model folder that has passed every check short of loading it.
 
     ``name`` is the requested one, and ``folder`` its location.  ``auto`` is the auto class of
-    transformers that loads it.  ``weights`` are the files that contain the ``stored`` tensors.
+    transformers that loads it.  Its files contain the ``stored`` tensors.
     ``dtype`` is its own, as ``dtype="auto"`` of transformers: the configuration's, or that of the
     first tensor.  Its weights may be ``quantised``, as config.json says.  ``gguf`` is the name of
-    a GGUF file that is loaded in place of all others, which may have tokens of a tokenizer.
+    a GGUF file that is loaded in place of all others.
     """
 
     name: str
     folder: Path
     auto: type[Any]
-    weights: tuple[Path, ...]
     stored: Stored
     dtype: torch.dtype
     quantised: bool = False
     trust_remote_code: bool = False
     gguf: str | None = None
-    has_tokens: bool = False
 
     def bytes_at(self, dtype: torch.dtype) -> int:
         """Memory that the weights take in ``dtype``."""
@@ -85,8 +85,7 @@ def inspect_checkpoint(
     Raises `BadInput`.
     """
     folder, hub = _locate(spec, revision)
-    gguf = folder if folder.suffix == GGUF else None if hub else gguf_files.within(folder, spec)
-    if gguf is not None:
+    if not hub and (gguf := gguf_file(folder, spec)) is not None:
         return _inspect_gguf(gguf, spec)
     refuse_adapters(folder, spec)
     raw = _read_configuration(folder, spec)
@@ -94,10 +93,7 @@ def inspect_checkpoint(
         refuse_generation_code(folder, spec)
         refuse_remote_code(raw, "config.json", spec)
         refuse_code_of_the_hub(raw, spec)
-    refuse_unknown_quantisation(raw, spec)
-    if not trust_remote_code:
-        refuse_kernels_of_the_hub(raw, spec)
-    refuse_unusable_quantisation(raw, spec)
+    check_quantisation(raw, spec, trust_remote_code)
     config = _configuration(raw, folder, spec, trust_remote_code)
     refuse_short_context(config, spec)
     try:
@@ -106,25 +102,22 @@ def inspect_checkpoint(
         raise BadInput(f"{spec}: its class cannot be imported ({brief(error)})") from error
     if hub:
         _fetch_code_and_weights(spec, revision, folder, trust_remote_code)
-    weights = weight_files(folder, raw, spec)
-    tensors = stored.read(weights, spec)
+    stored = tensors.inspect(folder, spec, raw.get("transformers_weights"))
     if (settings := folder / "generation_config.json").exists():
         read_json(settings, spec)  # transformers goes on without it
     if not (trust_remote_code and raw.get("auto_map")):  # no code of the repository's own
         with quiet():
-            outline = sizes.check(raw, auto, tensors, spec)
-        refuse_integers(raw, tensors, frozenset(outline.shapes if outline else ()), spec)
+            parameters = sizes.check(raw, auto, stored, spec)
+        refuse_integers(raw, stored, parameters, spec)
     quantised = raw.get("quantization_config") is not None
-    dtype = compat.configured_dtype(config) or stored.read({min(weights): set()}, spec).first
-    return Checkpoint(
-        spec, folder, auto, tuple(weights), tensors, dtype, quantised, trust_remote_code
-    )
+    dtype = compat.configured_dtype(config) or stored.first
+    return Checkpoint(spec, folder, auto, stored, dtype, quantised, trust_remote_code)
 
 
 def _inspect_gguf(path: Path, spec: str) -> Checkpoint:
     """The checkpoint in a GGUF file, which has configuration, weights and tokenizer."""
     refuse_adapters(path.parent, spec)  # transformers would load one from there
-    file = gguf_files.read(path, spec)
+    stored = tensors.inspect(path, spec)
     try:
         with quiet():
             raw, _ = PretrainedConfig.get_config_dict(
@@ -132,19 +125,15 @@ def _inspect_gguf(path: Path, spec: str) -> Checkpoint:
             )
     except ENDS as error:  # any error of the library's
         raise BadInput(
-            f"{spec}: transformers {transformers.__version__} cannot read {path.name}, of the "
-            f"architecture {file.architecture!r} ({brief(error)})"
+            f"{spec}: transformers {transformers.__version__} cannot read {path.name} "
+            f"({brief(error)})"
         ) from error
     config = _configuration(raw, path.parent, spec, False)
     refuse_short_context(config, spec)
     auto = _auto_class(config, {})
     with quiet():
-        sizes.check(raw, auto, file.stored, spec)
-    return Checkpoint(
-        *(spec, path.parent, auto, (path,), file.stored, torch.float32),
-        gguf=path.name,
-        has_tokens=file.has_tokens,
-    )
+        sizes.check(raw, auto, stored, spec)
+    return Checkpoint(spec, path.parent, auto, stored, torch.float32, gguf=path.name)
 
 
 def refuse_short_context(config: PretrainedConfig, spec: str) -> None:
@@ -286,8 +275,7 @@ def _fetch_code_and_weights(
     spec: str, revision: str | None, folder: Path, trust_remote_code: bool
 ) -> None:
     """Fetch code and weights from the hub, once the configuration has been checked."""
-    index = folder / "model.safetensors.index.json"
-    names = sorted(set(weight_map(index, spec).values())) if index.exists() else []
-    names = names or ["model.safetensors"]
+    index = folder / INDEX
+    names = sorted(set(weight_map(index, spec).values())) if index.exists() else [SINGLE]
     code = ("*.py",) if trust_remote_code else ()
     fetch(spec, revision, (*names, *code), needed=tuple(names))

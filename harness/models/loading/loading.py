@@ -19,13 +19,12 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from assay.harness.models.loading import adapters, digests, sizes, tokenizers
+from assay.harness.models.loading import adapters, digests, tokenizers
 from assay.harness.models.loading.checkpoints import (
     Checkpoint,
     inspect_checkpoint,
     refuse_short_context,
 )
-from assay.harness.models.loading.weight_files import read_json
 from assay.harness.models.machine import accelerators, allocation, quantised_weights
 from assay.harness.models.machine import placement as placing
 from assay.harness.models.machine.devices import (
@@ -201,23 +200,12 @@ def _from_pretrained(
             raise _no_such_attention(checkpoint.name, attention, error) from error
         if (lacking := shortage(error)) == MEMORY:
             raise BadInput(f"{checkpoint.name}: too little memory ({brief(error)})") from error
-        why = lacking or brief(error) + _cause(checkpoint)
-        raise BadInput(f"{checkpoint.name}: cannot be loaded ({why})") from error
+        raise BadInput(
+            f"{checkpoint.name}: cannot be loaded ({lacking or brief(error)})"
+        ) from error
     _check_keys(checkpoint.name, model, info)
     quantised_weights.unpack(model)
     return model
-
-
-def _cause(checkpoint: Checkpoint) -> str:
-    """The field of config.json for which the model cannot be made, if it is one field."""
-    if checkpoint.gguf is not None:
-        return ""
-    raw = read_json(checkpoint.folder / "config.json", checkpoint.name)
-    if checkpoint.trust_remote_code and raw.get("auto_map"):
-        return ""
-    with quiet():
-        field = sizes.unusable(raw, checkpoint.auto, checkpoint.stored)
-    return f"; config.json sets {field}" if field else ""
 
 
 def _check_keys(spec: str, model: PreTrainedModel, info: dict[str, Any]) -> None:
@@ -225,7 +213,7 @@ def _check_keys(spec: str, model: PreTrainedModel, info: dict[str, Any]) -> None
 
     Left-over tensors are fine if they are another task's head or a buffer that older versions
     saved.  They are not if they would extend a module of the model: a layer beyond the
-    configuration's number, a bias that it leaves out.
+    configuration's number, any layer where it has none, a bias that it leaves out.
     """
     if wrong := sorted(info["mismatched_keys"]):
         key, shape, expected = wrong[0]
@@ -240,7 +228,16 @@ def _check_keys(spec: str, model: PreTrainedModel, info: dict[str, Any]) -> None
         )
     prefix = f"{model.base_model_prefix}."
     owners = {_owner(name, prefix) for name, _ in model.named_parameters()}
-    beyond = [key for key in sorted(info["unexpected_keys"]) if _owner(key, prefix) in owners]
+    empty = tuple(
+        f"{name.removeprefix(prefix)}."
+        for name, module in model.named_modules()
+        if isinstance(module, nn.ModuleList) and not len(module)
+    )
+    beyond = [
+        key
+        for key in sorted(info["unexpected_keys"])
+        if _owner(key, prefix) in owners or key.removeprefix(prefix).startswith(empty)
+    ]
     if beyond:
         raise BadInput(
             f"{spec}: the {type(model).__name__} that config.json describes has no parameters for "

@@ -42,14 +42,13 @@ def refuse_code_of_the_hub(content: Any, spec: str) -> None:
     and runs; a pretrained backbone is another model that it loads.
     """
     for key, value in _entries(content):
-        names = value.values() if isinstance(value, dict) else [value]
-        if key.strip("_").removesuffix("_internal").endswith("implementation"):
-            for name in names:
-                if isinstance(name, str) and not IMPLEMENTATION.fullmatch(name):
-                    raise BadInput(
-                        f"{spec}: requires code from the hub (config.json names {name!r} as "
-                        f"{key}); read that code and pass --trust-remote-code to run it"
-                    )
+        named = key.strip("_").removesuffix("_internal").endswith("implementation")
+        for name in value.values() if isinstance(value, dict) else [value]:
+            if named and isinstance(name, str) and not IMPLEMENTATION.fullmatch(name):
+                raise BadInput(
+                    f"{spec}: requires code from the hub (config.json names {name!r} as "
+                    f"{key}); read that code and pass --trust-remote-code to run it"
+                )
         if key == "use_pretrained_backbone" and value:
             raise BadInput(
                 f"{spec}: loads another model (config.json sets {key}); "

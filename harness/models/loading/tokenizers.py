@@ -5,8 +5,8 @@ from __future__ import annotations
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from assay.harness.models.loading.checkpoints import Checkpoint
+from assay.harness.models.loading.folders import read_json
 from assay.harness.models.loading.remote_code import refuse_remote_code
-from assay.harness.models.loading.weight_files import read_json
 from assay.harness.results.errors import BadInput, brief
 
 VOCABULARIES = ("tokenizer.json", "vocab.*", "*.model", "*.tiktoken", "*.vocab", "tekken.json")
@@ -19,7 +19,11 @@ def load(checkpoint: Checkpoint) -> PreTrainedTokenizerBase | None:
     """
     folder, spec = checkpoint.folder, checkpoint.name
     if checkpoint.gguf is not None:
-        return _read(checkpoint, gguf_file=checkpoint.gguf) if checkpoint.has_tokens else None
+        return (
+            _read(checkpoint, gguf_file=checkpoint.gguf)
+            if checkpoint.stored.has_tokenizer
+            else None
+        )
     settings = folder / "tokenizer_config.json"
     if not settings.exists() and not any(any(folder.glob(name)) for name in VOCABULARIES):
         return None

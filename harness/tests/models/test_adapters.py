@@ -79,11 +79,6 @@ def test_without_a_base_it_says_how_to_name_one(adapter: Path) -> None:
     assert "--base=MODEL" in refusal(adapter)
 
 
-def test_an_adapter_is_no_base(adapter: Path) -> None:
-    edit_json(adapter / CONFIG, base_model_name_or_path=str(adapter))
-    assert "is an adapter too" in refusal(adapter)
-
-
 @pytest.mark.parametrize(
     "fields",
     [
@@ -136,8 +131,3 @@ def test_weights_of_other_modules_are_rejected(made: Path, adapter: Path) -> Non
     edit_json(adapter / CONFIG, target_modules=["q_proj"])
     with pytest.raises(BadInput, match="has no module for"):
         subjects.load(str(adapter), Options(base=str(made / "base")))
-
-
-def test_a_folder_with_a_model_too_is_ambiguous(made: Path, adapter: Path) -> None:
-    shutil.copy(made / "base" / "config.json", adapter)
-    assert "give each its folder" in refusal(adapter)

@@ -11,7 +11,6 @@ import transformers
 from torch import Tensor
 from transformers.utils import logging as transformers_logging
 
-import assay
 from assay.harness.models.loading.checkpoints import class_to_load
 from assay.harness.models.loading.loading import load
 from assay.harness.tests.support.folders import commit_of, edit_json, edit_weights, hub_cache, tiny
@@ -34,17 +33,6 @@ def test_a_loaded_model_is_frozen_and_in_evaluation_mode(saved: dict[str, Path])
     assert {(weight.dtype, weight.device) for weight in model.parameters()} == {
         (torch.float64, CPU)
     }
-
-
-def test_shards_are_judged_as_one_file_is(shards: Path, folder: Path) -> None:
-    whole, parts = (
-        assay.check(load(str(path), **PLAIN).model, claims=["C1", "C2"], profile="glance")
-        for path in (folder, shards)
-    )
-    assert whole.digest == parts.digest
-    numbers = [[(r.name, r.verdict, r.bound) for r in run.results] for run in (whole, parts)]
-    assert numbers[0] == numbers[1]
-    assert not parts.refuted
 
 
 def test_shards_load_as_one_file_does(shards: Path, folder: Path) -> None:

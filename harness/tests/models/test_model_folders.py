@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,9 @@ from torch import Tensor
 from assay.harness.models.loading.loading import load
 from assay.harness.tests.support import loading
 from assay.harness.tests.support.folders import edit_json, edit_weights
+from assay.harness.tests.support.loading import FC, PLAIN
 
-MATRIX = "transformer.h.1.mlp.c_fc.weight"
+INDEX = "model.safetensors.index.json"
 
 
 def refused(folder: Path) -> str:
@@ -24,73 +25,44 @@ def refused(folder: Path) -> str:
     return loading.refused(folder).removeprefix(f"{folder}: ")
 
 
-def loads(folder: Path) -> bool:
-    return load(str(folder), dtype=torch.float32, device=torch.device("cpu")).model is not None
-
-
 # Weights that are not in safetensors
 
 
-@pytest.mark.parametrize("name", ["pytorch_model-00001-of-00002.bin", "model.pt", "model.ckpt"])
-def test_an_index_that_names_a_pickle(folder: Path, name: str) -> None:
+class Trap:
+    """Makes a folder when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = str(path)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (self.path,)
+
+
+def test_pickled_weights_are_refused_unopened(folder: Path, tmp_path: Path) -> None:
+    (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Trap(tmp_path / "opened")))
+    assert load(str(folder), **PLAIN).model is not None, "safetensors beside a pickle are used"
     (folder / "model.safetensors").unlink()
-    (folder / name).write_bytes(pickle.dumps({}))
-    index = {"weight_map": {MATRIX: name}}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     said = refused(folder)
-    assert f"its weights are pickled (model.safetensors.index.json names '{name}')" in said
-    assert "convert it to safetensors with save_pretrained" in said
+    assert "'pytorch_model.bin' is pickled, and opening a pickle can run any code" in said
+    assert "convert it to a folder with config.json and safetensors (save_pretrained)" in said
+    assert not (tmp_path / "opened").exists()
 
 
-def archive(path: Path) -> None:
-    with zipfile.ZipFile(path, "w") as opened:
-        opened.writestr("archive/data.pkl", pickle.dumps({}))
-
-
-@pytest.mark.parametrize(
-    ("write", "said"),
-    [
-        (archive, "is an archive of pickles, not safetensors"),
-        (lambda path: torch.save({}, path), "is an archive of pickles, not safetensors"),
-        (lambda path: path.write_bytes(pickle.dumps([0] * 9)), "is a pickle, not safetensors"),
-        (lambda path: path.write_bytes(b"GGUF\3\0\0\0" + bytes(64)), "is a GGUF file"),
-        (
-            lambda path: path.write_text("<!DOCTYPE html>\n404"),
-            "is a web page; download",
-        ),
-    ],
-)
-def test_a_file_that_is_named_like_safetensors(folder: Path, write: Any, said: str) -> None:
-    write(folder / "model.safetensors")
-    assert f"model.safetensors {said}" in refused(folder)
-
-
-def test_a_truncated_header_is_not_taken_for_a_pickle(folder: Path) -> None:
-    (folder / "model.safetensors").write_bytes((0x280).to_bytes(8, "little") + b"{")
-    assert "is truncated or corrupt" in refused(folder)
-
-
-@pytest.mark.parametrize("name", ["a.txt", "a.SAFETENSORS", "a.safetensors.old"])
+@pytest.mark.parametrize("name", ["model-00001-of-00002.bin", "a.pt", "a.SAFETENSORS", "m" * 300])
 @pytest.mark.parametrize("by", ["index", "config"])
 def test_a_file_of_weights_by_another_ending(folder: Path, name: str, by: str) -> None:
-    torch.save({MATRIX: torch.zeros(1)}, folder / name)
     if by == "config":
         edit_json(folder / "config.json", transformers_weights=name)
     else:
         (folder / "model.safetensors").unlink()
-        index = {"metadata": {}, "weight_map": {MATRIX: name}}
-        (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+        (folder / INDEX).write_text(json.dumps({"metadata": {}, "weight_map": {FC: name}}))
     assert f"names {name!r}, which does not end in .safetensors" in refused(folder)
 
 
 @pytest.mark.parametrize("bare", [True, False], ids=["alone", "with a configuration"])
 @pytest.mark.parametrize(
     ("name", "kind"),
-    [
-        ("tf_model.h5", "TensorFlow"),
-        ("flax_model.msgpack", "Flax"),
-        ("consolidated.safetensors", "the layout of its makers"),
-    ],
+    [("tf_model.h5", "TensorFlow"), ("consolidated.safetensors", "the layout of its makers")],
 )
 def test_weights_of_another_format(folder: Path, bare: bool, name: str, kind: str) -> None:
     for path in folder.iterdir():
@@ -102,27 +74,31 @@ def test_weights_of_another_format(folder: Path, bare: bool, name: str, kind: st
     assert ("there is no config.json" in said) is bare
 
 
+@pytest.mark.parametrize(
+    ("mapping", "said"),
+    [
+        (None, "has no weight_map"),
+        ({}, "has no weight_map"),
+        ({"a": 3}, "names 3, which is not a file of this folder"),
+        ({"a": "../model.safetensors"}, "which is not a file of this folder"),
+    ],
+)
+def test_an_index_of_no_use_is_refused(shards: Path, mapping: Any, said: str) -> None:
+    edit_json(shards / INDEX, weight_map=mapping)
+    assert said in refused(shards)
+
+
+def test_a_folder_without_weights_is_refused(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    assert "no model.safetensors and no model.safetensors.index.json" in refused(folder)
+
+
 def test_a_folder_around_a_models_folder(folder: Path) -> None:
     said = "holds no model, there is no config.json in it; it is in 'model', give that folder"
     assert refused(folder.parent) == said
 
 
-def test_a_model_beside_an_adapter(folder: Path) -> None:
-    (folder / "adapter_config.json").write_text('{"base_model_name_or_path": "owner/base"}')
-    assert refused(folder).startswith("holds an adapter (adapter_config.json) and a model")
-
-
-def test_a_model_type_of_many_characters(folder: Path) -> None:
-    edit_json(folder / "config.json", model_type="x" * 100_000)
-    assert len(refused(folder)) < 300
-
-
 # Weights that are no floats
-
-
-def test_a_method_of_quantisation_that_transformers_does_not_know(folder: Path) -> None:
-    edit_json(folder / "config.json", quantization_config={"quant_method": "nosuch"})
-    assert "names the quant_method 'nosuch', which is unknown to transformers" in refused(folder)
 
 
 @pytest.mark.parametrize(
@@ -131,39 +107,20 @@ def test_a_method_of_quantisation_that_transformers_does_not_know(folder: Path) 
         ({}, "has a quantization_config without a quant_method"),
         ({"quant_method": ["awq"]}, "has a quantization_config without a quant_method"),
         ("awq", "has a quantization_config that is not a JSON object"),
+        ({"quant_method": "nosuch"}, "names the quant_method 'nosuch', which is unknown to trans"),
     ],
 )
-def test_quantisation_that_says_nothing(folder: Path, settings: Any, said: str) -> None:
+def test_quantisation_that_transformers_would_ignore(
+    folder: Path, settings: Any, said: str
+) -> None:
     edit_json(folder / "config.json", quantization_config=settings)
     assert f"config.json {said}" in refused(folder)
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "said"),
-    [
-        ("activation_function", "gelluu", "config.json sets activation_function to gelluu"),
-        ("num_attention_heads", "two", "sets num_attention_heads to two"),
-        ("dtype", ["float32"], "it sets dtype to ['float32']"),
-    ],
-)
-def test_a_value_that_transformers_does_not_take(
-    folder: Path, field: str, value: Any, said: str
-) -> None:
-    edit_json(folder / "config.json", **{field: value})
-    assert said in refused(folder)
-
-
-@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int64, torch.bool])
-def test_weights_that_are_integers(folder: Path, dtype: torch.dtype) -> None:
-    edit_weights(folder, lambda tensors: tensors.update({MATRIX: tensors[MATRIX].to(dtype)}))
-    said = refused(folder)
-    assert f"in place of floats in '{MATRIX}', and config.json" in said
-
-
-def test_parameters_that_are_integers_by_any_name(folder: Path) -> None:
-    bias = "transformer.h.0.attn.c_attn.bias"
-    edit_weights(folder, lambda tensors: tensors.update({bias: tensors[bias].to(torch.int8)}))
-    assert f"its weights hold I8 in place of floats in '{bias}'" in refused(folder)
+@pytest.mark.parametrize("name", [FC, "transformer.h.0.attn.c_attn.bias"])
+def test_weights_that_are_integers(folder: Path, name: str) -> None:
+    edit_weights(folder, lambda tensors: tensors.update({name: tensors[name].to(torch.int8)}))
+    assert f"its weights hold torch.int8 in place of floats in '{name}'" in refused(folder)
 
 
 def test_masks_and_positions_of_old_versions_are_integers(folder: Path) -> None:
@@ -172,10 +129,17 @@ def test_masks_and_positions_of_old_versions_are_integers(folder: Path) -> None:
         tensors["transformer.position_ids"] = torch.arange(32)
 
     edit_weights(folder, change)
-    assert loads(folder)
+    assert load(str(folder), **PLAIN).model is not None
 
 
 # Other files
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer_config.json"])
+def test_a_pipe_is_not_waited_for(folder: Path, name: str) -> None:
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    assert name in refused(folder)
 
 
 @pytest.mark.parametrize(
@@ -184,8 +148,6 @@ def test_masks_and_positions_of_old_versions_are_integers(folder: Path) -> None:
 def test_broken_settings_of_generation(folder: Path, content: str, said: str) -> None:
     (folder / "generation_config.json").write_text(content)
     assert f"generation_config.json {said}" in refused(folder)
-    (folder / "generation_config.json").unlink()
-    assert loads(folder)
 
 
 def test_the_configuration_for_this_version_is_the_one_that_is_checked(folder: Path) -> None:
@@ -195,11 +157,9 @@ def test_the_configuration_for_this_version_is_the_one_that_is_checked(folder: P
     (folder / "config.4.0.0.json").write_text(json.dumps(code))
     edit_json(folder / "config.json", configuration_files=["config.4.0.0.json"])
     assert "requires code of its own" in refused(folder)
-    (folder / "config.4.0.0.json").write_text("{")
-    assert "config.4.0.0.json is not valid JSON" in refused(folder)
 
 
-@pytest.mark.parametrize("name", ["../config.4.0.0.json", "/config.4.0.0.json", 4])
+@pytest.mark.parametrize("name", ["../config.4.0.0.json", 4])
 def test_a_configuration_in_another_folder_is_not_read(folder: Path, name: Any) -> None:
     (folder.parent / "config.4.0.0.json").write_text("no JSON")
     edit_json(folder / "config.json", configuration_files=[name])

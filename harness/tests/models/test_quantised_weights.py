@@ -15,7 +15,7 @@ from transformers import LlamaForCausalLM
 import assay
 from assay.fixtures import subjects
 from assay.harness.models.capabilities import probe
-from assay.harness.models.loading import digests, loading, weight_dtypes
+from assay.harness.models.loading import digests, weight_dtypes
 from assay.harness.models.loading.runs import Options
 from assay.harness.models.machine import quantised_weights
 from assay.harness.models.reference import dequantised, float64, precision
@@ -25,7 +25,7 @@ from assay.harness.models.subject import shapes
 from assay.harness.models.subject.subject import Subject
 from assay.harness.results.errors import BadInput, Missing
 from assay.harness.tests.support import quantised
-from assay.harness.tests.support.folders import tiny
+from assay.harness.tests.support.folders import edit_weights, tiny
 from assay.harness.tests.support.quantised import ROUND_ACTIVATIONS, kinds, written
 
 pytestmark = pytest.mark.nightly
@@ -256,20 +256,8 @@ def test_a_digest_is_of_the_packed_numbers(tmp_path: Path, kind: str) -> None:
         whole = tensors[name].view(torch.uint8)
         whole.view(-1)[7] ^= 1
 
-    edit_weights_of(folder, flip)
+    edit_weights(folder, flip)
     assert subjects.load(str(folder), Options()).digest != first
-
-
-def edit_weights_of(folder: Path, change: Any) -> None:
-    from safetensors import safe_open
-    from safetensors.torch import save_file
-
-    path = folder / "model.safetensors"
-    with safe_open(path, "pt") as opened:
-        metadata = opened.metadata()
-    tensors = load_file(path)
-    change(tensors)
-    save_file(tensors, path, metadata=metadata)
 
 
 @every_kind
@@ -296,24 +284,20 @@ def refusal(folder: Path, options: Options = Options()) -> str:  # noqa: B008
     return str(rejected.value)
 
 
-@pytest.mark.parametrize(
-    ("method", "package"),
-    [
-        ("compressed-tensors", r"install compressed-tensors (assay-lm[quantised])"),
-        ("torchao", r"install torchao (assay-lm[quantised])"),
-        ("bitsandbytes", "install bitsandbytes"),
-        ("gptq", "install gptqmodel"),
-        ("awq", "install gptqmodel"),
-    ],
-)
 def test_without_its_package_nothing_is_loaded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, package: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def missing(*_: Any, **__: Any) -> None:
+        raise ImportError("torchao is not there")
+
     tiny("llama").save_pretrained(tmp_path)
-    quantised.quantised(tmp_path, method, bits=4, load_in_8bit=True)
+    quantised.quantised(tmp_path, "torchao")
     monkeypatch.setattr(weight_dtypes, "find_spec", lambda name: None)
-    monkeypatch.setattr(loading, "_from_pretrained", None)
-    assert refusal(tmp_path).endswith(f"its weights are quantised ({method}); {package}")
+    monkeypatch.setattr(weight_dtypes.AutoHfQuantizer, "from_config", missing)
+    assert refusal(tmp_path).endswith(
+        "its weights are quantised (torchao) and cannot be used (ImportError: torchao is not "
+        "there); install torchao (assay-lm[quantised])"
+    )
 
 
 def test_kernels_are_not_fetched_from_the_hub_unasked(
@@ -333,13 +317,6 @@ def test_a_method_whose_package_transformers_names(tmp_path: Path) -> None:
     line = refusal(tmp_path)
     assert "its weights are quantised (eetq) and cannot be used" in line
     assert "pip install" in line
-
-
-def test_settings_that_the_package_does_not_take(tmp_path: Path) -> None:
-    pytest.importorskip("compressed_tensors")
-    tiny("llama").save_pretrained(tmp_path)
-    quantised.quantised(tmp_path, "compressed-tensors", config_groups={"group_0": {"weights": 3}})
-    assert "its weights are quantised (compressed-tensors) and cannot be used" in refusal(tmp_path)
 
 
 def test_nothing_runs_quantised_in_float64(tmp_path: Path) -> None:

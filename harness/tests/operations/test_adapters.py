@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from assay.harness.models.loading import adapters as models
+from assay.harness.models.subject import lora
 from assay.harness.operations import adapters
 from assay.harness.results.errors import Missing
 from assay.harness.tests.support.toys import fresh, prompt, toy
@@ -76,18 +76,18 @@ def test_layers_that_peft_refuses_are_left_out():
 
 def test_heads_and_tied_layers_get_no_adapter():
     model = fresh("llama").model
-    assert "lm_head" not in models.linear_layers(model)
+    assert "lm_head" not in lora.linear_layers(model)
     model.model.layers[0].mlp.up_proj.weight = model.model.layers[0].mlp.gate_proj.weight
-    names = models.linear_layers(model)
+    names = lora.linear_layers(model)
     assert len(names) == 2 * 7 - 2
     assert not any(name.endswith("0.mlp.up_proj") for name in names)
 
 
 def test_a_layer_that_is_linear_by_class_alone_gets_no_adapter():
-    names = models.linear_layers(toy("deepseek_v4").model)
+    names = lora.linear_layers(toy("deepseek_v4").model)
     assert any(name.endswith("o_b_proj") for name in names)
     assert not any(name.endswith("o_a_proj") for name in names)
-    assert models.linear_layers(toy("falcon").model)
+    assert lora.linear_layers(toy("falcon").model)
 
 
 def test_a_model_without_experts_lacks_them():

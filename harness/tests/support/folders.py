@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch import Tensor
@@ -86,9 +87,11 @@ def edit_json(path: Path, **changes: Any) -> None:
 def edit_weights(folder: Path, change: Callable[[dict[str, Tensor]], object]) -> None:
     """Let ``change`` alter the tensors of a folder's model.safetensors in place."""
     path = folder / "model.safetensors"
+    with safe_open(path, "pt") as file:
+        metadata = file.metadata()
     tensors = load_file(path)
     change(tensors)
-    save_file(tensors, path, metadata={"format": "pt"})
+    save_file(tensors, path, metadata=metadata)
 
 
 def vast(folder: Path, rows: int = 2**20, columns: int = 2**18) -> None:

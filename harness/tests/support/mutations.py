@@ -24,26 +24,17 @@ def scalars() -> st.SearchStrategy[Any]:
 def values() -> st.SearchStrategy[Any]:
     """The same, and small or deep lists and objects of them."""
     one = scalars()
-    deep = st.just(_nested(60))
-    return (
-        one | st.lists(one, max_size=3) | st.dictionaries(st.sampled_from(TEXTS), one, max_size=2)
-    ) | deep
+    deep = st.just(json.loads("[" * 60 + "]" * 60))
+    objects = st.dictionaries(st.sampled_from(TEXTS), one, max_size=2)
+    return one | st.lists(one, max_size=3) | objects | deep
 
 
-def _nested(depth: int) -> list[Any]:
-    value: list[Any] = []
-    for _ in range(depth):
-        value = [value]
-    return value
-
-
-def _places(tree: Any, here: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The path of everything inside nested lists and objects."""
-    inside = tree.items() if isinstance(tree, dict) else enumerate(tree)
-    for key, value in inside:
-        yield (*here, key)
+def _places(tree: Any) -> Iterator[tuple[Any, Any]]:
+    """Every list and object in nested ones, with each of its indices or keys."""
+    for key, value in list(tree.items() if isinstance(tree, dict) else enumerate(tree)):
+        yield tree, key
         if isinstance(value, dict | list):
-            yield from _places(value, (*here, key))
+            yield from _places(value)
 
 
 @st.composite
@@ -54,29 +45,19 @@ def trees(draw: st.DrawFn, valid: Any, most: int = 3) -> Any:
         places = list(_places(tree))
         if not places:
             return draw(values())
-        *above, key = draw(st.sampled_from(places))
-        parent = tree
-        for step in above:
-            parent = parent[step]
-        change = draw(st.sampled_from(["replace", "replace", "remove", "other", "add", "wrap"]))
+        parent, key = draw(st.sampled_from(places))
+        change = draw(st.sampled_from(["replace", "replace", "remove", "other", "add"]))
         if change == "replace":
             parent[key] = draw(values())
         elif change == "remove":
             del parent[key]
-        elif change == "wrap":
-            parent[key] = [parent[key]]
         elif change == "other":
-            parent[key] = copy.deepcopy(_at(tree, draw(st.sampled_from(places))))
+            other, at = draw(st.sampled_from(places))
+            parent[key] = copy.deepcopy(other[at])
         elif isinstance(parent, dict):
             parent[draw(st.sampled_from([*TEXTS, *map(str, parent)]))] = draw(values())
         else:
             parent.insert(draw(st.integers(0, len(parent))), draw(values()))
-    return tree
-
-
-def _at(tree: Any, place: Sequence[Any]) -> Any:
-    for step in place:
-        tree = tree[step]
     return tree
 
 
@@ -129,18 +110,9 @@ def arguments(draw: st.DrawFn, valid: Sequence[str], pool: Sequence[str]) -> lis
     odd = st.sampled_from([*pool, *(text for text in TEXTS if "\x00" not in text), "--", "-x"])
     for _ in range(draw(st.integers(0, 3))):
         place = draw(st.integers(0, len(words)))
-        name, sign, _ = words[place].partition("=") if place < len(words) else ("", "", "")
-        change = draw(st.sampled_from(["value", "word", "add", "remove", "again", "cut"]))
-        if change == "add" or place == len(words):
-            words.insert(place, draw(odd))
-        elif change == "value" and sign:
-            words[place] = f"{name}={draw(odd)}"
-        elif change == "remove":
-            del words[place]
-        elif change == "again":
-            words.append(words[place])
-        elif change == "cut":
-            words[place] = words[place][:-1]
-        else:
-            words[place] = draw(odd)
+        word = words[place] if place < len(words) else ""
+        name, sign, _ = word.partition("=")
+        value = f"{name}={draw(odd)}" if sign else draw(odd)
+        changes = [[], [value], [word[:-1]], [word, word], [value, word]]
+        words[place : place + 1] = draw(st.sampled_from(changes))
     return words
