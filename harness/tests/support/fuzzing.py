@@ -33,8 +33,8 @@ from hypothesis import HealthCheck, Phase, settings
 
 import assay.harness.cli.kills as kills_command
 from assay.fixtures.families import survey
-from assay.harness.cli.main import main
 from assay.harness.cli.invert import Inverter
+from assay.harness.cli.main import main
 
 LINES = 3
 """Lines of an error, at most."""
