@@ -1,4 +1,4 @@
-"""The page in a real browser: nothing sticks out or fails, and the table is filtered and sorted."""
+"""The page in a real browser: nothing sticks out or fails, and the table is filtered."""
 
 from __future__ import annotations
 
