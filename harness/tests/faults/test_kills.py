@@ -193,12 +193,6 @@ def test_idle_laws_are_shared_out_among_families_that_keep_them():
     assert again == {"g": [one]}
 
 
-def test_the_unmodified_model_has_a_row_of_its_own(rooms):
-    family = matrix_of(rooms, "future-seen-by-one").families[0]
-    assert [entry.verdict for entry in family.healthy] == ["upheld", "upheld"]
-    assert not family.broken
-
-
 def baseline(id="C1", name="a claim", kind="law", verdict="upheld", expected=True) -> Baseline:
     return Baseline(id, name, kind, verdict, "why", expected)
 
@@ -264,26 +258,6 @@ def test_faults_are_planted_in_the_dtype_that_is_asked_for(rooms):
     arguments = ["--fault", "future-seen-by-one", "--family", "bert", "--dtype", "bfloat16"]
     assert command.main(arguments, lambda: inside) == 0
     assert dtypes == ["bfloat16"]
-
-
-def test_a_law_has_as_many_examples_as_are_asked_for(tmp_path):
-    seen = []
-
-    @law("C1", "the fifth example shows it", source="here, for tests", control="as injected")
-    def test_slowly(subject, draw, check):
-        draw(prompts(subject), "prompt")
-        seen.append(subject.injected is not None)
-        check.judge(float(sum(seen) >= 5), 0.5)
-        check.judge_control(1.0, 0.5)
-
-    module = ModuleType("slow to see")
-    module.test_slowly = test_slowly
-    families = {"learned positions": KINDS["learned positions"]}
-    inside = Rooms([module], tmp_path, families, lambda spec, options: toy(spec))
-    arguments = ["--fault", "future-seen-by-one", "--extent", "named", "--examples"]
-    for examples, code in (("4", 1), ("8", 0)):
-        seen.clear()
-        assert command.main([*arguments, examples], lambda: inside) == code
 
 
 def test_what_is_expected_in_float32_is_allowed_in_another_dtype(tmp_path):

@@ -38,12 +38,6 @@ def test_less_observed_is_never_less_margin(one, other, bound):
     assert margin(low, bound) >= margin(high, bound)
 
 
-@given(finite, finite, finite)
-def test_a_wider_bound_is_never_less_margin(one, other, observed):
-    low, high = sorted([one, other])
-    assert margin(observed, low) <= margin(observed, high)
-
-
 @given(st.floats(), st.floats(allow_nan=False))
 def test_margins_stay_within_their_decades(observed, bound):
     assert -DECADES <= margin(observed, bound) <= DECADES

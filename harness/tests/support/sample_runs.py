@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
 from assay.harness.results.records import Counterexample, RunRecord
 from assay.harness.results.verdicts import Kind, Result, Verdict, margin
+from assay.harness.tests.support.evidence_files import a_run
 
 LARGE = "reference:large"
 LAWS = (
@@ -53,23 +53,16 @@ def sample_run(*subjects: str) -> RunRecord:
         "capabilities": ["causal", "learned-positions", "kv-cache", "lm-head", "tokenizer"],
         "missing": {"rotary": "positions are a learned table", "alibi": "no bias by distance"},
     }
-    fields = {
-        "id": "5d0c52f1b6a94d0f9f6c3c1f7f0c7a11",
-        "started": "2025-11-20T09:41:07+00:00",
-        "finished": "2025-11-20T09:42:31+00:00",
-        "exit": 1,
-        "suite": "0.1.0",
-        "profile": "quick",
-        "seed": 0,
-        "device": "cpu",
-        "dtype": "float32",
-        "attention": "sdpa",
-        "threads": 2,
-        "platform": "Linux-6.1-x86_64",
-        "versions": {"python": "3.11.2", "torch": "2.13.0", "transformers": "5.23.0"},
-        "subjects": {subject: dict(facts) for subject in subjects or (LARGE,)},
-    }
-    return msgspec.convert(fields, RunRecord)
+    return a_run(
+        "5d0c52f1b6a94d0f9f6c3c1f7f0c7a11",
+        "2025-11-20T09:41:07+00:00",
+        finished="2025-11-20T09:42:31+00:00",
+        exit=1,
+        attention="sdpa",
+        threads=2,
+        platform="Linux-6.1-x86_64",
+        subjects={subject: dict(facts) for subject in subjects or (LARGE,)},
+    )
 
 
 def sample(subject: str = LARGE, broken: bool = True) -> list[Result]:
