@@ -159,7 +159,7 @@ def test_a_fault_that_its_claim_notices_is_killed(rooms):
 
 
 def test_a_fault_that_its_claim_does_not_notice_survives(rooms):
-    matrix = matrix_of(rooms, "embeddings-without-scale", whole=False, extent=Extent.ALL)
+    matrix = matrix_of(rooms, "embeddings-without-scale", whole=False)
     row = matrix.rows[0]
     assert row.state == "killed by others"
     assert matrix.survivors == matrix.rows
