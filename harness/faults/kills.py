@@ -305,7 +305,7 @@ class Attempt:
         # One injection for all of them, as in a run of the suite on a faulty model.
         with faults.injected(self.fault, self.healthy) as subject:
             for case in cases:
-                result = settled(case, subject, session(profile))
+                result = settle(case, subject, session(profile))
                 law = (case.claim.id, case.name)
                 self.tried.add(law)
                 if result.verdict is Verdict.REFUTED:
@@ -329,7 +329,7 @@ class Attempt:
         )
 
 
-def settled(case: Case, subject: Subject, session: Session) -> Result:
+def settle(case: Case, subject: Subject, session: Session) -> Result:
     """A claim's result on a faulty subject: an error outside of its examples refutes it."""
     try:
         return case.settle(subject, session)

@@ -163,13 +163,6 @@ def test_products_of_the_same_shapes_are_timed_alone(monkeypatch):
     assert shapes() == shapes.flops / 2
 
 
-def test_the_precision_of_products_is_put_back():
-    usual = torch.get_float32_matmul_precision()
-    with limits.computing_in("tf32") as dtype:
-        assert (dtype, torch.get_float32_matmul_precision()) == (torch.float32, "high")
-    assert torch.get_float32_matmul_precision() == usual
-
-
 def test_the_exponent_of_a_power_is_found_with_its_interval():
     noise = iter(np.exp(np.random.default_rng(0).normal(0, 0.02, 100)))
     points = {n: [0.3 * n**1.5 * next(noise) for _ in range(3)] for n in (10, 20, 40, 80)}

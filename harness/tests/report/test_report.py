@@ -246,7 +246,7 @@ def test_nothing_that_comes_from_a_run_becomes_markup() -> None:
     bad = one(id=HOSTILE, name=HOSTILE, subject=HOSTILE, reason=HOSTILE, counterexample=made)
     absent = replace(bad, verdict=Verdict.NOT_APPLICABLE, counterexample=None)
     details = finding().details
-    found = [
+    findings = [
         finding(details=dict.fromkeys(details, HOSTILE) | more | {HOSTILE: HOSTILE})
         for more in ({"recorded": {HOSTILE: 1.0}}, {"recorded": HOSTILE})
     ]
@@ -257,7 +257,7 @@ def test_nothing_that_comes_from_a_run_becomes_markup() -> None:
         versions={HOSTILE: HOSTILE},
         subjects={HOSTILE: SubjectRecord(missing={HOSTILE: HOSTILE})},
     )
-    text = render(run, [bad, absent, one(), *found], {(HOSTILE, HOSTILE): HOSTILE})
+    text = render(run, [bad, absent, one(), *findings], {(HOSTILE, HOSTILE): HOSTILE})
     Reader(text).is_harmless()
     assert "&lt;script&gt;alert(1)" in text
     assert "7*7" in text

@@ -7,7 +7,6 @@ import os
 import random
 import shutil
 import sqlite3
-import stat
 from contextlib import closing
 from pathlib import Path
 
@@ -160,17 +159,6 @@ def test_a_file_whose_writer_was_killed_in_a_write_is_read_as_it_was_before(tmp_
     with Evidence.read(path) as store:
         assert [result.name for result in store.results("r1")] == ["r1 0", "r1 1", "r1 2"]
     assert fingerprint(path) == before
-
-
-def test_a_file_in_a_folder_that_may_not_be_written_is_read(tmp_path):
-    path = made(tmp_path / "e.sqlite", "r1")
-    path.chmod(stat.S_IRUSR)
-    tmp_path.chmod(0o500)
-    try:
-        with Evidence.read(path) as store:
-            assert len(store.runs()) == 1
-    finally:
-        tmp_path.chmod(0o700)
 
 
 def test_a_name_with_signs_that_mean_something_in_an_address_is_a_name(tmp_path):

@@ -132,8 +132,8 @@ class Graph:
         for argument, value in zip(func._schema.arguments, args, strict=False):
             if argument.alias_info is not None and argument.alias_info.is_write:
                 for tensor in _tensors(value):
-                    kept = tensor, tensor.detach().clone()
-                    self.before.setdefault(tensor.untyped_storage().data_ptr(), kept)
+                    before = tensor, tensor.detach().clone()
+                    self.before.setdefault(tensor.untyped_storage().data_ptr(), before)
         self.operations.append((func, args, kwargs, results := func(*args, **kwargs)))
         return results
 
