@@ -21,8 +21,8 @@ from assay.harness.plugin.request import RunRequest
 ROOT = Path(__file__).parents[1]
 GIGABYTE = 1e9
 
-LOOK = 0.2
-"""Seconds between two looks at the memory."""
+LOOK = 1.0
+"""Seconds between two looks at the memory: one reads the tables of all pages, which takes time."""
 
 
 @dataclass(frozen=True)
@@ -119,44 +119,15 @@ def measured(run: Run, folder: Path, threads: int) -> Measured:
     if run.processes > 1:
         command += ["-n", str(run.processes), "--dist", "loadfile"]
     environment = os.environ | {"OMP_NUM_THREADS": str(max(1, threads // run.processes))}
-    began, memory = time.perf_counter(), Peak()
+    began, peak = time.perf_counter(), 0
     with (folder / "output").open("w") as output:
         process = psutil.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=output)
         while process.poll() is None:
-            memory.look(process)
+            peak = max(peak, resident(process))
             time.sleep(LOOK)
     seconds = time.perf_counter() - began
     assert process.returncode in (0, 1), (folder / "output").read_text()[-2000:]
-    return Measured(seconds, memory.resident, json.loads(report.read_text())["claims"])
-
-
-@dataclass
-class Peak:
-    """The most memory that a process and its children had at once.
-
-    What they share is counted once in ``resident``.  That count reads the tables of all pages, a
-    quarter of a processor's time for a few gigabytes at every look; so it is made only where
-    ``several``, which counts shared pages for each process, is larger than ever.
-    """
-
-    resident: int = 0
-    several: int = 0
-
-    def look(self, process: psutil.Process) -> None:
-        """Look at the memory as it is now."""
-        if (several := _counted_for_each(process)) > self.several:
-            self.several = several
-            self.resident = max(self.resident, resident(process))
-
-
-def _counted_for_each(process: psutil.Process) -> int:
-    total = 0
-    for each in [process, *children(process)]:
-        try:
-            total += each.memory_info().rss
-        except psutil.Error:  # it has ended
-            continue
-    return total
+    return Measured(seconds, peak, json.loads(report.read_text())["claims"])
 
 
 def resident(process: psutil.Process) -> int:

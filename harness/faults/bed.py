@@ -55,7 +55,7 @@ class Bed:
         self.subject, self.model, self.loaded = subject, subject.model, loaded
         self._undo: list[Callable[[], Any]] = []
         forward = getattr(self.model, PASS, None)
-        self.forward: Pass = Pass() if forward is None else forward
+        self.forward: Pass = forward or Pass(subject.window, subject.layers)
         if forward is None:
             self.set(self.model, PASS, self.forward)
             begin = Hook(

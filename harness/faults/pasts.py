@@ -88,13 +88,10 @@ def _shifted_for_chunks(read: CacheRead) -> CacheRead:
     "what the last layer keeps of the past is zero",
     caught_by=["C2"],
     needs=KV,
+    at=Bed.reading,
 )
-def _lose_the_last_layer(bed: Bed) -> None:
-    bed.reading(_layer_empty, last=bed.subject.layers - 1)
-
-
-def _layer_empty(read: CacheRead, last: int) -> CacheRead:
-    return read if read.layer < last else read.past_changed(torch.zeros_like)
+def _last_layer_empty(read: CacheRead) -> CacheRead:
+    return read.past_changed(torch.zeros_like) if read.layer == read.forward.layers - 1 else read
 
 
 @fault(
@@ -174,13 +171,10 @@ def _recomputed(read: CacheRead) -> CacheRead:
     "a cache that keeps a window drops one entry too many",
     caught_by=["C2"],
     needs=[*KV, "window"],
+    at=Bed.reading,
 )
-def _crop(bed: Bed) -> None:
-    bed.reading(_cropped, window=bed.subject.window)
-
-
-def _cropped(read: CacheRead, window: int) -> CacheRead:
-    if read.forward.past + 1 < window:
+def _cropped(read: CacheRead) -> CacheRead:
+    if read.forward.past + 1 < (read.forward.window or 0):
         return read
     return read.past_changed(lambda t: torch.cat([t[..., :1, :] * 0, t[..., 1:, :]], dim=-2))
 
