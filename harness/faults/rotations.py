@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -47,7 +48,7 @@ def _rotate_by(bed: Bed, own: rotation.Rotation, first: int, last: int) -> None:
     """Passes of ``first`` to ``last`` tokens are rotated by ``own`` frequencies."""
     for module in anatomy.angles(bed.subject):
         bed.before(module, _note)
-        bed.after_any(module, _rotated, own=own, first=first, last=last)
+        bed.after_any(module, partial(_rotated, own=own, first=first, last=last))
 
 
 def _note(forward: Pass, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

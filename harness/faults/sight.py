@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -81,7 +82,7 @@ def _one_head_leaks(
     needs=["causal", "blocks"],
 )
 def _leak_past_a_length(bed: Bed) -> None:
-    first_block(bed, _next_leaks, first=CROP)
+    first_block(bed, partial(_next_leaks, first=CROP))
 
 
 @fault(
@@ -223,7 +224,7 @@ def _oldest_hidden(call: AttentionCall) -> Any:
 )
 def _unwindowed(bed: Bed) -> None:
     for mixer in anatomy.mixers(bed.subject):
-        bed.before(mixer, _all_keys, model=bed.model)
+        bed.before(mixer, partial(_all_keys, model=bed.model))
 
 
 def _all_keys(
