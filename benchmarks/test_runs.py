@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -22,8 +21,8 @@ from assay.harness.plugin.request import RunRequest
 ROOT = Path(__file__).parents[1]
 GIGABYTE = 1e9
 
-LOOK = 0.2
-"""Seconds between two looks at the memory."""
+LOOK = 1.0
+"""Seconds between two looks at the memory: one reads the tables of all pages, which takes time."""
 
 
 @dataclass(frozen=True)
@@ -120,84 +119,15 @@ def measured(run: Run, folder: Path, threads: int) -> Measured:
     if run.processes > 1:
         command += ["-n", str(run.processes), "--dist", "loadfile"]
     environment = os.environ | {"OMP_NUM_THREADS": str(max(1, threads // run.processes))}
-    began, memory = time.perf_counter(), Peak()
+    began, peak = time.perf_counter(), 0
     with (folder / "output").open("w") as output:
         process = psutil.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=output)
         while process.poll() is None:
-            memory.look(process)
+            peak = max(peak, resident(process))
             time.sleep(LOOK)
     seconds = time.perf_counter() - began
     assert process.returncode in (0, 1), (folder / "output").read_text()[-2000:]
-    return Measured(seconds, memory.resident, json.loads(report.read_text())["claims"])
-
-
-IMPORTS = """
-import sys, torch, transformers.models.llama.modeling_llama
-print(flush=True)
-sys.stdin.read()
-"""
-"""What every process of a run imports, to wait then for the end of its input."""
-
-
-@dataclass(frozen=True)
-class Imports:
-    """What a run takes that only imports torch and transformers: seconds and bytes resident."""
-
-    seconds: float
-    resident: int
-
-    @classmethod
-    def of(cls, processes: int) -> Imports:
-        """The imports of so many processes, after those of the one that starts several."""
-        began, started = time.perf_counter(), [_importing()]
-        if processes > 1:
-            _wait(started)
-            started += [_importing() for _ in range(processes)]
-        _wait(started)
-        seconds = time.perf_counter() - began
-        total = sum(map(resident, started))
-        for each in started:
-            each.communicate()
-        return cls(seconds, total)
-
-
-def _importing() -> psutil.Popen:
-    pipe = subprocess.PIPE
-    return psutil.Popen([sys.executable, "-c", IMPORTS], stdin=pipe, stdout=pipe)
-
-
-def _wait(started: Sequence[psutil.Popen]) -> None:
-    for each in started[-2:]:
-        each.stdout.readline()
-
-
-@dataclass
-class Peak:
-    """The most memory that a process and its children had at once.
-
-    What they share is counted once in ``resident``.  That count reads the tables of all pages, a
-    quarter of a processor's time for a few gigabytes at every look; so it is made only where
-    ``several``, which counts shared pages for each process, is larger than ever.
-    """
-
-    resident: int = 0
-    several: int = 0
-
-    def look(self, process: psutil.Process) -> None:
-        """Look at the memory as it is now."""
-        if (several := _counted_for_each(process)) > self.several:
-            self.several = several
-            self.resident = max(self.resident, resident(process))
-
-
-def _counted_for_each(process: psutil.Process) -> int:
-    total = 0
-    for each in [process, *children(process)]:
-        try:
-            total += each.memory_info().rss
-        except psutil.Error:  # it has ended
-            continue
-    return total
+    return Measured(seconds, peak, json.loads(report.read_text())["claims"])
 
 
 def resident(process: psutil.Process) -> int:
@@ -223,15 +153,11 @@ def children(process: psutil.Process) -> Sequence[psutil.Process]:
 @pytest.mark.parametrize("run", RUNS, ids=lambda run: run.name)
 def test_run(benchmark, report, pytestconfig, tmp_path, run):
     threads = pytestconfig.option.threads
-    imports = Imports.of(run.processes)
     result = benchmark.pedantic(lambda: measured(run, tmp_path, threads), rounds=1, iterations=1)
     assert result.laws, "no law was looked at"
     report.figure(run.name, "seconds", np.array([result.seconds]), run.seconds, at_most=True)
     peak = np.array([result.peak / GIGABYTE])
     report.figure(run.name, "GB resident", peak, run.peak, at_most=True)
-    report.figure(run.name, "seconds of imports alone", np.array([imports.seconds]))
-    alone = np.array([imports.resident / GIGABYTE])
-    report.figure(run.name, "GB of processes that import only", alone)
     for what, seconds in (
         ("laws", result.seconds_of_laws),
         ("passes of laws", result.passes_of_laws),
@@ -240,8 +166,6 @@ def test_run(benchmark, report, pytestconfig, tmp_path, run):
         report.figure(
             run.name, f"seconds of {what}, a process", np.array([seconds / run.processes])
         )
-    floor = np.array([imports.seconds + result.passes / run.processes])
-    report.figure(run.name, "seconds of imports and passes", floor, run.seconds, at_most=True)
     report.figure(run.name, "share of the laws' time in passes", np.array([result.inside]))
     report.figure(run.name, "share of the laws' tokens looked up", np.array([result.shared]))
     examples = sorted(each["examples"] for each in result.laws)

@@ -137,8 +137,7 @@ def _parser() -> Parser:
         choices=[each.value for each in Extent],  # whose repr argparse would print
         default=Extent.LAWS.value,
         help="named: each fault with the claims that must catch it, until one does; laws (the "
-        "default): then also each law that has caught nothing so far, until it catches "
-        "a fault; all: every law with every fault",
+        "default): then also each law that has caught nothing so far, until it catches a fault",
     )
     add(
         "--dtype",

@@ -2,7 +2,11 @@
 
 ``injected(fault, subject)`` yields the subject with the fault for the length of a block.  The
 fault is in its copies too (the float64 reference copy, and saved and loaded ones), like a bug in
-a model's code.  The other modules are the catalogue, by kind of fault.
+a model's code.
+
+Other rooms import from this page and from two more: `kills`, which injects every fault into
+models and reports which claims notice, and `drifts`, changes of the library's interface.  The
+other modules are the catalogue, by kind of fault, and what it is made of.
 """
 
 from __future__ import annotations

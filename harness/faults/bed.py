@@ -36,13 +36,13 @@ UPDATE = "update of the cache"
 class Hook:
     """A hook that calls ``change(pass, …)``; a deep copy has the copied model's pass."""
 
-    def __init__(self, change: Callable[..., Any], forward: Pass, **options: Any) -> None:
-        self.change, self.forward, self.options = change, forward, options
+    def __init__(self, change: Callable[..., Any], forward: Pass) -> None:
+        self.change, self.forward = change, forward
 
     def __call__(self, module: nn.Module, *args: Any) -> Any:
         """Call the change with the arguments of torch's hook."""
         self.forward.training = module.training
-        return self.change(self.forward, *args, **self.options)
+        return self.change(self.forward, *args)
 
 
 class Bed:
@@ -55,39 +55,36 @@ class Bed:
         self.subject, self.model, self.loaded = subject, subject.model, loaded
         self._undo: list[Callable[[], Any]] = []
         forward = getattr(self.model, PASS, None)
-        self.forward: Pass = Pass() if forward is None else forward
+        self.forward: Pass = forward or Pass(subject.window, subject.layers)
         if forward is None:
             self.set(self.model, PASS, self.forward)
-            begin = Hook(
-                _begin,
-                self.forward,
-                bound=subject.bound,
-                cache_name=subject.cache_argument,
+            begin = partial(_begin, bound=subject.bound, cache_name=subject.cache_argument)
+            handle = self.model.register_forward_pre_hook(
+                Hook(begin, self.forward), with_kwargs=True, prepend=True
             )
-            handle = self.model.register_forward_pre_hook(begin, with_kwargs=True, prepend=True)
             self._undo.append(handle.remove)
 
     # -- what can be changed --------------------------------------------------------------------
 
-    def before(self, module: nn.Module, change: Callable[..., Any], **options: Any) -> None:
+    def before(self, module: nn.Module, change: Callable[..., Any]) -> None:
         """``change(pass, args, kwargs)`` returns other arguments of a module, or None."""
-        hook = Hook(change, self.forward, **options)
+        hook = Hook(change, self.forward)
         self._undo.append(module.register_forward_pre_hook(hook, with_kwargs=True).remove)
 
-    def after(self, module: nn.Module, change: Callable[..., Any], **options: Any) -> None:
+    def after(self, module: nn.Module, change: Callable[..., Any]) -> None:
         """``change(pass, state)`` returns another output; of several, the first one."""
-        hook = Hook(_first_changed, self.forward, inner=change, **options)
+        hook = Hook(partial(_first_changed, inner=change), self.forward)
         # Before the library's own hooks, which record the states.
         self._undo.append(module.register_forward_hook(hook, prepend=True).remove)
 
-    def after_any(self, module: nn.Module, change: Callable[..., Any], **options: Any) -> None:
+    def after_any(self, module: nn.Module, change: Callable[..., Any]) -> None:
         """``change(pass, output)`` returns another output of any type, or None to keep it."""
-        hook = Hook(_changed, self.forward, inner=change, **options)
+        hook = Hook(partial(_changed, inner=change), self.forward)
         self._undo.append(module.register_forward_hook(hook, prepend=True).remove)
 
-    def arguments(self, change: Callable[..., Any], **options: Any) -> None:
+    def arguments(self, change: Callable[..., Any]) -> None:
         """``change(pass, arguments)`` alters the whole model's arguments in place."""
-        self.before(self.model, _arguments_changed, inner=change, **options)
+        self.before(self.model, partial(_arguments_changed, inner=change))
 
     def set(self, owner: Any, name: str, value: Any) -> None:
         """Set an attribute of ``owner`` until this is undone."""
@@ -120,20 +117,16 @@ class Bed:
         change(weights.data)
         self._undo.append(restore)
 
-    def attention(
-        self, modules: list[nn.Module], name: str, change: Callable[..., Any], **options: Any
-    ) -> None:
+    def attention(self, modules: list[nn.Module], name: str, change: Callable[..., Any]) -> None:
         """Let ``change(call)`` attend by ``name`` (`AttentionCall`) for these modules.
 
         It applies wherever transformers looks the function up in its AttentionInterface.
         """
-        self._divert(compat.attention_functions(), AttentionCall, modules, name, change, options)
+        self._divert(compat.attention_functions(), AttentionCall, modules, name, change)
 
-    def experts(
-        self, modules: Sequence[nn.Module], name: str, change: Callable[..., Any], **options: Any
-    ) -> None:
+    def experts(self, modules: Sequence[nn.Module], name: str, change: Callable[..., Any]) -> None:
         """Let ``change(call)`` compute experts by ``name`` (`ExpertsCall`) for these modules."""
-        self._divert(compat.experts_functions(), ExpertsCall, modules, name, change, options)
+        self._divert(compat.experts_functions(), ExpertsCall, modules, name, change)
 
     def _divert(
         self,
@@ -142,19 +135,18 @@ class Bed:
         modules: Sequence[nn.Module],
         name: str,
         change: Callable[..., Any],
-        options: dict[str, Any],
     ) -> None:
         self._undo.append(_interface(table, name, kind))
         for module in modules:
             others = getattr(module, FLAG, {})
-            self.set(module, FLAG, {**others, name: Hook(change, self.forward, **options)})
+            self.set(module, FLAG, {**others, name: Hook(change, self.forward)})
 
-    def reading(self, change: Callable[..., CacheRead], **options: Any) -> None:
+    def reading(self, change: Callable[[CacheRead], CacheRead]) -> None:
         """``change(read)`` alters what attention reads from its cache (`CacheRead`).
 
         The stored entries stay as they are.
         """
-        enter = Hook(_wrap_cache, self.forward, inner=change, **options)
+        enter = Hook(partial(_wrap_cache, inner=change), self.forward)
         self._undo.append(self.model.register_forward_pre_hook(enter).remove)
         leave = Hook(_unwrap_cache, self.forward)
         self._undo.append(self.model.register_forward_hook(leave, always_call=True).remove)
@@ -176,21 +168,19 @@ def _begin(
 
 
 def _first_changed(
-    forward: Pass, args: tuple[Any, ...], output: Any, inner: Callable[..., Any], **options: Any
+    forward: Pass, args: tuple[Any, ...], output: Any, inner: Callable[..., Any]
 ) -> Any:
     state = output[0] if isinstance(output, tuple | list) else output
     if not isinstance(state, Tensor) or state.ndim != 3 or state.shape[1] != forward.new:
         return None
-    other = inner(forward, state, **options)
+    other = inner(forward, state)
     if other is None:
         return None
     return (other, *output[1:]) if isinstance(output, tuple | list) else other
 
 
-def _changed(
-    forward: Pass, args: tuple[Any, ...], output: Any, inner: Callable[..., Any], **options: Any
-) -> Any:
-    return inner(forward, output, **options)
+def _changed(forward: Pass, args: tuple[Any, ...], output: Any, inner: Callable[..., Any]) -> Any:
+    return inner(forward, output)
 
 
 def _arguments_changed(
@@ -198,10 +188,9 @@ def _arguments_changed(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
     inner: Callable[..., Any],
-    **options: Any,
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     kwargs = dict(kwargs)
-    inner(forward, kwargs, **options)
+    inner(forward, kwargs)
     return args, kwargs
 
 
@@ -239,7 +228,7 @@ def _diverting(
         hook = getattr(module, FLAG, {}).get(name)
         if hook is None:
             return usual(module, *args, **kwargs)
-        return hook.change(kind(hook.forward, usual, module, *args, kwargs=kwargs), **hook.options)
+        return hook.change(kind(hook.forward, usual, module, *args, kwargs=kwargs))
 
     return function
 
@@ -266,13 +255,11 @@ class _Update:
         return read.keys, read.values
 
 
-def _wrap_cache(
-    forward: Pass, args: tuple[Any, ...], inner: Callable[..., Any], **options: Any
-) -> None:
+def _wrap_cache(forward: Pass, args: tuple[Any, ...], inner: Callable[..., Any]) -> None:
     cache = own_cache(forward.cache)
     if cache is not None and forward.cached and hasattr(cache, "update"):
         forward.notes[UPDATE] = vars(cache).get("update", GONE)
-        cache.update = _Update(cache, forward, partial(inner, **options))
+        cache.update = _Update(cache, forward, inner)
 
 
 def _unwrap_cache(forward: Pass, args: tuple[Any, ...], output: Any) -> None:

@@ -23,11 +23,12 @@ class Pass:
     ``padded`` marks the new tokens that are padding (bool [rows, new]) or is None; ``embedded``
     says whether the input is embeddings; ``positions`` (argument ``positions_name``) and ``ids``
     are the caller's, or None; ``training`` is the mode of the module that is called, ``labelled``
-    says whether labels are given, ``served`` whether the library's server makes the pass.  Faults
-    keep state in ``notes``.
+    says whether labels are given, ``served`` whether the library's server makes the pass.
+    ``window`` and ``layers`` are the model's.  Faults keep state in ``notes``.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, window: int | None = None, layers: int = 0) -> None:
+        self.window, self.layers = window, layers
         self.past, self.new, self.rows = 0, 0, 0
         self.padded: Tensor | None = None
         self.embedded = self.training = self.labelled = self.served = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -154,7 +155,7 @@ def _sdpa(subject: Subject) -> None:
     calls: list[bool] = []
     bed = Bed(subject)
     try:
-        sdpa(bed, _noted, calls=calls)
+        sdpa(bed, partial(_noted, calls=calls))
         subject(_prompt(subject))
     finally:
         bed.undo()
@@ -247,7 +248,7 @@ def _drafts(subject: Subject) -> None:
         capabilities.require(subject, need)
     crops: list[int] = []
     bed = Bed(subject)
-    bed.arguments(_watch_crops, crops=crops)
+    bed.arguments(partial(_watch_crops, crops=crops))
     try:
         generation.scores(subject, _prompt(subject).repeat(1, 3), "assisted", cached=True)
     finally:

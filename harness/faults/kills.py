@@ -74,8 +74,8 @@ class Row:
     fault: str
     lacks: str = ""
     caught_by: tuple[str, ...] = ()
-    killers: tuple[tuple[str, str], ...] = ()
-    undecided: tuple[tuple[str, str], ...] = ()
+    killers: tuple[Law, ...] = ()
+    undecided: tuple[Law, ...] = ()
     tried: int = 0
     seconds: float = 0.0
 
@@ -146,7 +146,7 @@ class Matrix:
         return [row for row in self.rows if row.applies and not row.killed]
 
     @property
-    def kills(self) -> Counter[tuple[str, str]]:
+    def kills(self) -> Counter[Law]:
         """The number of faults that each claim killed, over all families."""
         return Counter(killer for row in self.rows for killer in row.killers)
 
@@ -167,7 +167,7 @@ class Matrix:
         return self.uncaught if self.whole else []
 
     @property
-    def loose(self) -> list[tuple[str, str]]:
+    def loose(self) -> list[Law]:
         """Findings that apply somewhere and whose control never had the opposite outcome.
 
         A finding is upheld or refuted only where its control did (`harness.checking.findings`).
@@ -200,8 +200,6 @@ class Extent(StrEnum):
     """Each fault with the claims that must catch it, until one does."""
     LAWS = "laws"
     """In addition each law that has caught nothing so far, until it catches a fault."""
-    ALL = "all"
-    """Every law with every fault."""
 
 
 @dataclass
@@ -235,12 +233,7 @@ class Trial:
         for fault in planned:
             self.report(f"{name}: {fault.name}")
             attempts.append(self.attempt(fault, healthy))
-            attempts[-1].try_named(usable, stop=self.extent is not Extent.ALL)
-        if self.extent is Extent.ALL:
-            laws = [case for case in usable if case.claim.kind is Kind.LAW]
-            for attempt in attempts:
-                self.report(f"{name}: {attempt.fault.name} and every law")
-                attempt.try_others(laws)
+            attempts[-1].try_named(usable)
         rows = tuple(attempt.row(name) for attempt in attempts)
         return Family(name, healthy.name, baseline, rows, time.perf_counter() - started)
 
@@ -265,7 +258,7 @@ class Trial:
             self.report(f"{name}: {case.name}")
             # First those that a claim of its number must catch.
             for attempt in sorted(applying, key=lambda a: case.claim.id not in a.fault.caught_by):
-                if attempt.try_others([case]):
+                if attempt.try_other(case):
                     kills[law] = attempt.fault.name
                     break
         return kills
@@ -277,51 +270,48 @@ class Attempt:
     def __init__(self, fault: Fault, healthy: Subject, must: Profile = MUST) -> None:
         self.fault, self.healthy, self.must = fault, healthy, must
         self.lacks = fault.lacks(healthy)
-        self.killers: list[tuple[str, str]] = []
-        self.undecided: list[tuple[str, str]] = []
-        self.tried: set[tuple[str, str]] = set()
+        self.killers: list[Law] = []
+        self.undecided: list[Law] = []
+        self.tried: set[Law] = set()
         self.seconds = 0.0
 
-    def try_named(self, usable: Sequence[Case], stop: bool) -> None:
-        """Try the claims that must catch the fault, until one does or, without ``stop``, all."""
+    def try_named(self, usable: Sequence[Case]) -> None:
+        """Try the claims that must catch the fault, until one does."""
         if self.lacks:
             return
         self._probe()
-        if not (stop and self.killers and CAPABILITY in self.fault.caught_by):
+        if not (self.killers and CAPABILITY in self.fault.caught_by):
             must = [case for case in usable if case.claim.id in self.fault.caught_by]
-            self._settle(must, self.must, stop)
+            self._settle(must, self.must)
 
     def _probe(self) -> None:
         """Add capabilities that the faulty model lacks: each ends a run with exit code 1."""
         with faults.injected(self.fault, self.healthy) as subject:
             self.killers += [(CAPABILITY, name) for name in lacking(subject)]
 
-    def try_others(self, cases: Sequence[Case]) -> bool:
-        """Try claims that have not been tried; whether one of them catches the fault."""
-        if self.lacks:
+    def try_other(self, case: Case) -> bool:
+        """Try a claim that has not been tried; whether it catches the fault."""
+        if self.lacks or (case.claim.id, case.name) in self.tried:
             return False
-        new = [case for case in cases if (case.claim.id, case.name) not in self.tried]
         before = len(self.killers)
-        must = [case for case in new if case.claim.id in self.fault.caught_by]
-        self._settle(must, self.must, stop=False)
-        self._settle([case for case in new if case not in must], MAY, stop=False)
+        self._settle([case], self.must if case.claim.id in self.fault.caught_by else MAY)
         return len(self.killers) > before
 
-    def _settle(self, cases: Sequence[Case], profile: Profile, stop: bool) -> None:
+    def _settle(self, cases: Sequence[Case], profile: Profile) -> None:
+        """Try claims until one catches the fault."""
         if not cases:
             return
         started = time.perf_counter()
         # One injection for all of them, as in a run of the suite on a faulty model.
         with faults.injected(self.fault, self.healthy) as subject:
             for case in cases:
-                result = settled(case, subject, session(profile))
+                result = settle(case, subject, session(profile))
                 law = (case.claim.id, case.name)
                 self.tried.add(law)
                 if result.verdict is Verdict.REFUTED:
                     self.killers.append(law)
-                    if stop:
-                        break
-                elif result.verdict is not Verdict.UPHELD and profile is self.must:
+                    break
+                if result.verdict is not Verdict.UPHELD and profile is self.must:
                     self.undecided.append(law)
         self.seconds += time.perf_counter() - started
 
@@ -339,7 +329,7 @@ class Attempt:
         )
 
 
-def settled(case: Case, subject: Subject, session: Session) -> Result:
+def settle(case: Case, subject: Subject, session: Session) -> Result:
     """A claim's result on a faulty subject: an error outside of its examples refutes it."""
     try:
         return case.settle(subject, session)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -146,7 +147,7 @@ def _infinite(forward: Pass, state: Tensor) -> None:
     caught_by=["C9"],
 )
 def _change_ids(bed: Bed) -> None:
-    bed.arguments(_write_ids, vocabulary=bed.subject.vocabulary)
+    bed.arguments(partial(_write_ids, vocabulary=bed.subject.vocabulary))
 
 
 def _write_ids(forward: Pass, kwargs: dict[str, Any], vocabulary: int) -> None:
@@ -176,7 +177,7 @@ def _write_embeddings(forward: Pass, kwargs: dict[str, Any]) -> None:
 def _nan_for_one(bed: Bed) -> None:
     subject = bed.subject
     token = int(subject.content(torch.tensor([subject.vocabulary // 2], device=subject.device)))
-    bed.after(anatomy.blocks(subject)[-1], _not_a_number, token=token)
+    bed.after(anatomy.blocks(subject)[-1], partial(_not_a_number, token=token))
 
 
 def _not_a_number(forward: Pass, state: Tensor, token: int) -> Tensor | None:

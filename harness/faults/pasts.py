@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -86,13 +88,10 @@ def _shifted_for_chunks(read: CacheRead) -> CacheRead:
     "what the last layer keeps of the past is zero",
     caught_by=["C2"],
     needs=KV,
+    at=Bed.reading,
 )
-def _lose_the_last_layer(bed: Bed) -> None:
-    bed.reading(_layer_empty, last=bed.subject.layers - 1)
-
-
-def _layer_empty(read: CacheRead, last: int) -> CacheRead:
-    return read if read.layer < last else read.past_changed(torch.zeros_like)
+def _last_layer_empty(read: CacheRead) -> CacheRead:
+    return read.past_changed(torch.zeros_like) if read.layer == read.forward.layers - 1 else read
 
 
 @fault(
@@ -172,13 +171,10 @@ def _recomputed(read: CacheRead) -> CacheRead:
     "a cache that keeps a window drops one entry too many",
     caught_by=["C2"],
     needs=[*KV, "window"],
+    at=Bed.reading,
 )
-def _crop(bed: Bed) -> None:
-    bed.reading(_cropped, window=bed.subject.window)
-
-
-def _cropped(read: CacheRead, window: int) -> CacheRead:
-    if read.forward.past + 1 < window:
+def _cropped(read: CacheRead) -> CacheRead:
+    if read.forward.past + 1 < (read.forward.window or 0):
         return read
     return read.past_changed(lambda t: torch.cat([t[..., :1, :] * 0, t[..., 1:, :]], dim=-2))
 
@@ -209,17 +205,12 @@ def _nothing(*_: Any) -> None:
 def _reordered_backwards(forward: Pass, kwargs: dict[str, Any]) -> None:
     cache = forward.cache
     if cache is not None and "reorder_cache" not in vars(cache):
-        cache.reorder_cache = _Backwards(cache)
+        cache.reorder_cache = partial(_backwards, cache.reorder_cache)
 
 
-class _Backwards:
+def _backwards(usual: Callable[[Tensor], None], beams: Tensor) -> None:
     """Replaces a cache's ``reorder_cache``: the beams are reversed."""
-
-    def __init__(self, cache: Any) -> None:
-        self.usual = cache.reorder_cache
-
-    def __call__(self, beams: Tensor) -> None:
-        self.usual(beams.flip(0))
+    usual(beams.flip(0))
 
 
 @fault(
@@ -232,18 +223,13 @@ class _Backwards:
 def _newest_reordered(forward: Pass, kwargs: dict[str, Any]) -> None:
     for layer in getattr(own_cache(forward.cache), "layers", ()):
         if hasattr(layer, "_pending_beam_idx") and "reorder_cache" not in vars(layer):
-            layer.reorder_cache = _Newest(layer)
+            layer.reorder_cache = partial(_newest, layer, layer.reorder_cache)
 
 
-class _Newest:
+def _newest(layer: Any, usual: Callable[[Tensor], None], beams: Tensor) -> None:
     """Replaces the ``reorder_cache`` of a quantised layer: older states stay where they are."""
-
-    def __init__(self, layer: Any) -> None:
-        self.layer, self.usual = layer, layer.reorder_cache
-
-    def __call__(self, beams: Tensor) -> None:
-        self.usual(beams)
-        self.layer._pending_beam_idx = None
+    usual(beams)
+    layer._pending_beam_idx = None
 
 
 @fault(
@@ -300,17 +286,12 @@ class _Trusting:
 )
 def _copied_as_itself(forward: Pass, result: Any) -> None:
     if (cache := roles.returned_cache(result)) is not None:
-        cache.__deepcopy__ = _Itself(cache)
+        cache.__deepcopy__ = partial(_itself, cache)
 
 
-class _Itself:
+def _itself(cache: Any, memo: dict[int, Any]) -> Any:
     """Replaces the method that copies a cache."""
-
-    def __init__(self, cache: Any) -> None:
-        self.cache = cache
-
-    def __call__(self, memo: dict[int, Any]) -> Any:
-        return self.cache
+    return cache
 
 
 @fault(
@@ -320,21 +301,15 @@ class _Itself:
     needs=["cached-generation", "window"],
 )
 def _dropped(bed: Bed) -> None:
-    forgetting = _Forgetting(bed.model, bed.subject.window or 0)
+    forgetting = partial(_forgetting, bed.model, bed.subject.window or 0)
     bed.set(bed.model, "prepare_inputs_for_generation", forgetting)
 
 
-class _Forgetting:
+def _forgetting(model: Any, length: int, ids: Tensor, *args: Any, **kwargs: Any) -> Any:
     """Replaces a model's ``prepare_inputs_for_generation`` (as in docs/defects,
     phi4_multimodal_forgets_its_prompt.py).
     """
-
-    def __init__(self, model: Any, length: int) -> None:
-        self.model, self.length = model, length
-
-    def __call__(self, ids: Tensor, *args: Any, **kwargs: Any) -> Any:
-        name = roles.name_in(kwargs, Role.CACHE)
-        if name and kwargs[name].get_seq_length() <= self.length < ids.shape[1]:
-            kwargs[name] = None
-        usual = type(self.model).prepare_inputs_for_generation
-        return usual(self.model, ids, *args, **kwargs)
+    name = roles.name_in(kwargs, Role.CACHE)
+    if name and kwargs[name].get_seq_length() <= length < ids.shape[1]:
+        kwargs[name] = None
+    return type(model).prepare_inputs_for_generation(model, ids, *args, **kwargs)

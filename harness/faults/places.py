@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -46,7 +47,7 @@ def _inputs(kwargs: dict[str, Any]) -> Tensor:
     needs=CACHED,
 )
 def _double(bed: Bed) -> None:
-    bed.arguments(_doubled, limit=bed.subject.context)
+    bed.arguments(partial(_doubled, limit=bed.subject.context))
 
 
 def _doubled(forward: Pass, kwargs: dict[str, Any], limit: int | None) -> None:
@@ -67,7 +68,7 @@ def _count_from_one(bed: Bed) -> None:
     table = position_table(bed.subject)
     if table is not None:
         count = len(table.weight) - first_position(bed.subject)
-        bed.arguments(_one_more, count=count)
+        bed.arguments(partial(_one_more, count=count))
 
 
 def _one_more(forward: Pass, kwargs: dict[str, Any], count: int) -> None:

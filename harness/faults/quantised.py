@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -61,7 +62,7 @@ def inside(bed: Bed, change: Callable[[_Layer, Tensor, int], Tensor]) -> None:
 
     ``states`` are all keys, or all values, [rows, heads, past and new, width].
     """
-    bed.arguments(_change_layers, by=change)
+    bed.arguments(partial(_change_layers, by=change))
 
 
 def _change_layers(

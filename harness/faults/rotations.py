@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -47,7 +48,7 @@ def _rotate_by(bed: Bed, own: rotation.Rotation, first: int, last: int) -> None:
     """Passes of ``first`` to ``last`` tokens are rotated by ``own`` frequencies."""
     for module in anatomy.angles(bed.subject):
         bed.before(module, _note)
-        bed.after_any(module, _rotated, own=own, first=first, last=last)
+        bed.after_any(module, partial(_rotated, own=own, first=first, last=last))
 
 
 def _note(forward: Pass, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -73,18 +74,15 @@ def _rotated(
     "without a past, the window of attention is one token longer",
     caught_by=["C2"],
     needs=["window", "sdpa", "cache"],
+    at=sdpa,
 )
-def _lengthen(bed: Bed) -> None:
-    sdpa(bed, _one_more, window=bed.subject.window)
-
-
-def _one_more(call: AttentionCall, window: int) -> Any:
+def _one_more(call: AttentionCall) -> Any:
     """Show the key before the oldest one to every query that sees a whole window."""
     mask = call.mask
     if call.forward.cached or not isinstance(mask, Tensor):
         return call.attend()
     visible = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
-    whole = visible.sum(-1, keepdim=True) == window
+    whole = visible.sum(-1, keepdim=True) == call.forward.window
     oldest = (visible.long().cumsum(-1) == 1) & visible
     before = torch.cat([oldest[..., 1:], torch.zeros_like(oldest[..., :1])], dim=-1)
     return call.attend(mask=visible | (before & whole), is_causal=False)

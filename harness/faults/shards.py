@@ -87,9 +87,9 @@ def _cut_short(bed: Bed) -> None:
 def _last_lost(forward: Pass, output: Any) -> Any:
     logits = getattr(output, "logits", None)
     if isinstance(logits, Tensor) and logits.shape[-1] % PROCESSES:
-        kept = torch.ones(logits.shape[-1], dtype=logits.dtype, device=logits.device)
-        kept[-1] = 0
-        output.logits = logits * kept
+        mask = torch.ones(logits.shape[-1], dtype=logits.dtype, device=logits.device)
+        mask[-1] = 0
+        output.logits = logits * mask
     return output
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -81,7 +82,7 @@ def _one_head_leaks(
     needs=["causal", "blocks"],
 )
 def _leak_past_a_length(bed: Bed) -> None:
-    first_block(bed, _next_leaks, first=CROP)
+    first_block(bed, partial(_next_leaks, first=CROP))
 
 
 @fault(
@@ -188,9 +189,10 @@ def _mask_shifted(forward: Pass, kwargs: dict[str, Any]) -> None:
     "with a past, the window of attention is one token shorter",
     caught_by=["C2"],
     needs=["window", "sdpa", "cache"],
+    at=sdpa,
 )
-def _shorten_when_cached(bed: Bed) -> None:
-    sdpa(bed, _oldest_hidden_when_cached, window=bed.subject.window)
+def _oldest_hidden_when_cached(call: AttentionCall) -> Any:
+    return _oldest_hidden(call) if call.forward.cached else call.attend()
 
 
 @fault(
@@ -198,9 +200,20 @@ def _shorten_when_cached(bed: Bed) -> None:
     "attention by sdpa has a window one token shorter than that by other implementations",
     caught_by=["C8"],
     needs=["window", "sdpa"],
+    at=sdpa,
 )
-def _shorten(bed: Bed) -> None:
-    sdpa(bed, _oldest_hidden, window=bed.subject.window)
+def _oldest_hidden(call: AttentionCall) -> Any:
+    """Hide the oldest key from every query that sees a whole window."""
+    query, mask = call.query, call.mask
+    n, keys = query.shape[-2], call.key.shape[-2]
+    if isinstance(mask, Tensor):
+        visible = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
+        visible = visible[..., :keys]
+    else:
+        visible = masks.causal(keys, query.dtype, query.device)[..., keys - n :, :] == 0
+    whole = visible.sum(-1, keepdim=True) >= (call.forward.window or 0)
+    oldest = (visible.long().cumsum(-1) == 1) & visible
+    return call.attend(mask=visible & ~(oldest & whole), is_causal=False)
 
 
 @fault(
@@ -211,7 +224,7 @@ def _shorten(bed: Bed) -> None:
 )
 def _unwindowed(bed: Bed) -> None:
     for mixer in anatomy.mixers(bed.subject):
-        bed.before(mixer, _all_keys, model=bed.model)
+        bed.before(mixer, partial(_all_keys, model=bed.model))
 
 
 def _all_keys(
@@ -224,21 +237,3 @@ def _all_keys(
         return None
     whole = masks.causal(mask.shape[-1], mask.dtype, mask.device)[..., -mask.shape[-2] :, :]
     return args, {**kwargs, str(name): whole.expand_as(mask)}
-
-
-def _oldest_hidden_when_cached(call: AttentionCall, window: int) -> Any:
-    return _oldest_hidden(call, window) if call.forward.cached else call.attend()
-
-
-def _oldest_hidden(call: AttentionCall, window: int) -> Any:
-    """Hide the oldest key from every query that sees a whole window."""
-    query, mask = call.query, call.mask
-    n, keys = query.shape[-2], call.key.shape[-2]
-    if isinstance(mask, Tensor):
-        visible = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
-        visible = visible[..., :keys]
-    else:
-        visible = masks.causal(keys, query.dtype, query.device)[..., keys - n :, :] == 0
-    whole = visible.sum(-1, keepdim=True) >= window
-    oldest = (visible.long().cumsum(-1) == 1) & visible
-    return call.attend(mask=visible & ~(oldest & whole), is_causal=False)

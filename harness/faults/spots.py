@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from torch import Tensor
@@ -15,9 +16,9 @@ from assay.harness.models.subject import roles
 from assay.harness.models.subject.roles import Role
 
 
-def first_block(bed: Bed, change: Callable[..., Any], **options: Any) -> None:
+def first_block(bed: Bed, change: Callable[[Pass, Tensor], Any]) -> None:
     """After the first block: ``change(pass, state)``, [rows, new, hidden]."""
-    bed.after(anatomy.blocks(bed.subject)[0], change, **options)
+    bed.after(anatomy.blocks(bed.subject)[0], change)
 
 
 def last_block(bed: Bed, change: Callable[[Pass, Tensor], Any]) -> None:
@@ -37,9 +38,9 @@ def experts(bed: Bed, change: Callable[[Pass, Tensor], Any]) -> None:
         bed.after(mixture, change)
 
 
-def sdpa(bed: Bed, change: Callable[..., Any], **options: Any) -> None:
+def sdpa(bed: Bed, change: Callable[..., Any]) -> None:
     """Replacing attention by sdpa: ``change(call)`` (`AttentionCall`)."""
-    bed.attention(anatomy.mixers(bed.subject), "sdpa", change, **options)
+    bed.attention(anatomy.mixers(bed.subject), "sdpa", change)
 
 
 def experts_at_once(bed: Bed, change: Callable[..., Any]) -> None:
@@ -50,7 +51,7 @@ def experts_at_once(bed: Bed, change: Callable[..., Any]) -> None:
 def rotations(bed: Bed, change: Callable[[Pass, Tensor], Tensor]) -> None:
     """Before positions become angles: ``change(pass, positions)`` returns others."""
     for module in anatomy.angles(bed.subject):
-        bed.before(module, _positions_changed, inner=change)
+        bed.before(module, partial(_positions_changed, inner=change))
 
 
 def _positions_changed(
@@ -67,7 +68,7 @@ def _positions_changed(
 def biases(bed: Bed, change: Callable[[Pass, Tensor], Tensor]) -> None:
     """Before attention takes a bias by distance: ``change(pass, bias)`` returns another."""
     for module in anatomy.slopes(bed.subject):
-        bed.before(module, _bias_changed, inner=change)
+        bed.before(module, partial(_bias_changed, inner=change))
 
 
 def _bias_changed(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,11 +43,15 @@ def _other(bed: Bed, inner: Tokenizer) -> None:
         bed.set(bed.subject.tokenizer, "_tokenizer", inner)
 
 
-def _around(bed: Bed, name: str, change: Callable[..., Any]) -> None:
+def _around(bed: Bed, change: Callable[..., Any], name: str) -> None:
     """Let ``change(usual, *args, **kwargs)`` do what a method of the tokenizer did."""
     if (tokenizer := bed.subject.tokenizer) is not None:
-        usual = getattr(tokenizer, name)
-        bed.set(tokenizer, name, lambda *args, **kwargs: change(usual, *args, **kwargs))
+        bed.set(tokenizer, name, partial(change, getattr(tokenizer, name)))
+
+
+def _method(name: str) -> Callable[[Bed, Callable[..., Any]], None]:
+    """What `fault` takes as ``at`` for a change of this method of the tokenizer."""
+    return partial(_around, name=name)
 
 
 @fault(
@@ -105,8 +110,8 @@ def _numbered(bed: Bed) -> None:
     def to_nothing(usual: Any, token_ids: Any, *args: Any, **kwargs: Any) -> Any:
         return "" if [*token_ids] == [number] else usual(token_ids, *args, **kwargs)
 
-    _around(bed, "convert_tokens_to_ids", as_before)
-    _around(bed, "_decode", to_nothing)
+    _around(bed, as_before, "convert_tokens_to_ids")
+    _around(bed, to_nothing, "_decode")
 
 
 @fault(
@@ -114,12 +119,10 @@ def _numbered(bed: Bed) -> None:
     "a batch is padded on the right, whatever side is asked for",
     caught_by=["H2"],
     needs=["fast-tokenizer", "padding-token"],
+    at=_method("set_truncation_and_padding"),
 )
-def _right_only(bed: Bed) -> None:
-    def change(usual: Any, *args: Any, **kwargs: Any) -> Any:
-        return usual(*args, **{**kwargs, "padding_side": "right"})
-
-    _around(bed, "set_truncation_and_padding", change)
+def _right_only(usual: Any, *args: Any, **kwargs: Any) -> Any:
+    return usual(*args, **{**kwargs, "padding_side": "right"})
 
 
 @fault(
@@ -127,16 +130,14 @@ def _right_only(bed: Bed) -> None:
     "a truncated text has one token less than it may have",
     caught_by=["H2"],
     needs=["fast-tokenizer", "padding-token"],
+    at=_method("set_truncation_and_padding"),
 )
-def _short(bed: Bed) -> None:
-    def change(usual: Any, *args: Any, **kwargs: Any) -> Any:
-        if (most := kwargs.get("max_length")) and "DO_NOT" not in str(
-            kwargs.get("truncation_strategy")
-        ):
-            kwargs["max_length"] = most - 1
-        return usual(*args, **kwargs)
-
-    _around(bed, "set_truncation_and_padding", change)
+def _short(usual: Any, *args: Any, **kwargs: Any) -> Any:
+    if (most := kwargs.get("max_length")) and "DO_NOT" not in str(
+        kwargs.get("truncation_strategy")
+    ):
+        kwargs["max_length"] = most - 1
+    return usual(*args, **kwargs)
 
 
 @fault(
@@ -153,7 +154,7 @@ def _stays(bed: Bed) -> None:
             last.update({name: kwargs[name] for name in ("truncation_strategy", "max_length")})
         return usual(*args, **{**kwargs, **last})
 
-    _around(bed, "set_truncation_and_padding", change)
+    _around(bed, change, "set_truncation_and_padding")
 
 
 @fault(
@@ -161,15 +162,13 @@ def _stays(bed: Bed) -> None:
     "the offsets of a token are one letter late",
     caught_by=["H2"],
     needs=["fast-tokenizer"],
+    at=_method("_convert_encoding"),
 )
-def _late(bed: Bed) -> None:
-    def change(usual: Any, *args: Any, **kwargs: Any) -> Any:
-        content, encodings = usual(*args, **kwargs)
-        if spans := content.get("offset_mapping"):
-            content["offset_mapping"] = [[(s + 1, e + 1) for s, e in row] for row in spans]
-        return content, encodings
-
-    _around(bed, "_convert_encoding", change)
+def _late(usual: Any, *args: Any, **kwargs: Any) -> Any:
+    content, encodings = usual(*args, **kwargs)
+    if spans := content.get("offset_mapping"):
+        content["offset_mapping"] = [[(s + 1, e + 1) for s, e in row] for row in spans]
+    return content, encodings
 
 
 @fault(
@@ -177,13 +176,11 @@ def _late(bed: Bed) -> None:
     "spaces before punctuation are lost in decoding though they were to be kept",
     caught_by=["H2"],
     needs=["lossless-tokens"],
+    at=_method("_decode"),
 )
-def _cleaned(bed: Bed) -> None:
-    def change(usual: Any, *args: Any, **kwargs: Any) -> Any:
-        text = usual(*args, **kwargs)
-        return text.replace(" !", "!").replace(" ?", "?").replace(" .", ".").replace(" ,", ",")
-
-    _around(bed, "_decode", change)
+def _cleaned(usual: Any, *args: Any, **kwargs: Any) -> Any:
+    text = usual(*args, **kwargs)
+    return text.replace(" !", "!").replace(" ?", "?").replace(" .", ".").replace(" ,", ",")
 
 
 @fault(
@@ -191,15 +188,13 @@ def _cleaned(bed: Bed) -> None:
     "a saved tokenizer lacks the merges of one of its tokens",
     caught_by=["H2"],
     needs=["fast-tokenizer"],
+    at=_method("save_pretrained"),
 )
-def _lost_by_saving(bed: Bed) -> None:
-    def change(usual: Any, folder: Any, *args: Any, **kwargs: Any) -> Any:
-        files = usual(folder, *args, **kwargs)
-        path = Path(folder) / pipelines.FILE
-        tokens.without(Tokenizer.from_file(str(path)), TEXT).save(str(path))
-        return files
-
-    _around(bed, "save_pretrained", change)
+def _lost_by_saving(usual: Any, folder: Any, *args: Any, **kwargs: Any) -> Any:
+    files = usual(folder, *args, **kwargs)
+    path = Path(folder) / pipelines.FILE
+    tokens.without(Tokenizer.from_file(str(path)), TEXT).save(str(path))
+    return files
 
 
 @fault(
@@ -217,7 +212,7 @@ def _side_lost(bed: Bed) -> None:
         path.write_text(json.dumps(content))
         return files
 
-    _around(bed, "save_pretrained", change)
+    _around(bed, change, "save_pretrained")
 
 
 @fault(
@@ -225,13 +220,11 @@ def _side_lost(bed: Bed) -> None:
     "a chat's ids begin with the token for the beginning twice",
     caught_by=["H3"],
     needs=["chat-template"],
+    at=_method("apply_chat_template"),
 )
-def _twice(bed: Bed) -> None:
-    def change(usual: Any, *args: Any, **kwargs: Any) -> Any:
-        ids = usual(*args, **kwargs)
-        return [*ids[:1], *ids] if isinstance(ids, list) else ids
-
-    _around(bed, "apply_chat_template", change)
+def _twice(usual: Any, *args: Any, **kwargs: Any) -> Any:
+    ids = usual(*args, **kwargs)
+    return [*ids[:1], *ids] if isinstance(ids, list) else ids
 
 
 @fault(
@@ -239,16 +232,14 @@ def _twice(bed: Bed) -> None:
     "the prompt for an answer stands before the chat",
     caught_by=["H3"],
     needs=["chat-template"],
+    at=_method("apply_chat_template"),
 )
-def _before(bed: Bed) -> None:
-    def change(usual: Any, *args: Any, **kwargs: Any) -> Any:
-        whole = usual(*args, **kwargs)
-        if not (kwargs.get("add_generation_prompt") and isinstance(whole, str)):
-            return whole
-        chat = usual(*args, **{**kwargs, "add_generation_prompt": False})
-        return whole[len(chat) :] + chat
-
-    _around(bed, "apply_chat_template", change)
+def _before(usual: Any, *args: Any, **kwargs: Any) -> Any:
+    whole = usual(*args, **kwargs)
+    if not (kwargs.get("add_generation_prompt") and isinstance(whole, str)):
+        return whole
+    chat = usual(*args, **{**kwargs, "add_generation_prompt": False})
+    return whole[len(chat) :] + chat
 
 
 @fault(
@@ -256,13 +247,11 @@ def _before(bed: Bed) -> None:
     "a message to continue loses its last letter",
     caught_by=["H3"],
     needs=["continued-messages"],
+    at=_method("apply_chat_template"),
 )
-def _cut_short(bed: Bed) -> None:
-    def change(usual: Any, *args: Any, **kwargs: Any) -> Any:
-        text = usual(*args, **kwargs)
-        return text[:-1] if kwargs.get("continue_final_message") else text
-
-    _around(bed, "apply_chat_template", change)
+def _cut_short(usual: Any, *args: Any, **kwargs: Any) -> Any:
+    text = usual(*args, **kwargs)
+    return text[:-1] if kwargs.get("continue_final_message") else text
 
 
 @fault(
@@ -270,9 +259,7 @@ def _cut_short(bed: Bed) -> None:
     "a chat is not sanitised though it was to be",
     caught_by=["H3"],
     needs=["sanitised-chats"],
+    at=_method("apply_chat_template"),
 )
-def _read(bed: Bed) -> None:
-    def change(usual: Any, *args: Any, **kwargs: Any) -> Any:
-        return usual(*args, **{**kwargs, "sanitize_control_tokens": False})
-
-    _around(bed, "apply_chat_template", change)
+def _read(usual: Any, *args: Any, **kwargs: Any) -> Any:
+    return usual(*args, **{**kwargs, "sanitize_control_tokens": False})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -200,18 +201,13 @@ def _second_twice(forward: Pass, kwargs: dict[str, Any]) -> None:
 )
 def _one_kept(forward: Pass, kwargs: dict[str, Any]) -> None:
     cache = own_cache(forward.cache)
-    if cache is not None and not isinstance(vars(cache).get("crop"), _ShortCrop):
-        cache.crop = _ShortCrop(cache.crop)
+    if cache is not None and "crop" not in vars(cache):
+        cache.crop = partial(_short_crop, cache.crop)
 
 
-class _ShortCrop:
+def _short_crop(usual: Callable[[int], Any], tokens: int) -> Any:
     """Replaces a cache's ``crop``: it removes one token less, or keeps one more."""
-
-    def __init__(self, usual: Callable[[int], Any]) -> None:
-        self.usual = usual
-
-    def __call__(self, tokens: int) -> Any:
-        return self.usual(tokens + 1 if tokens else 0)
+    return usual(tokens + 1 if tokens else 0)
 
 
 def _served_by_sdpa(bed: Bed, change: Callable[..., Any]) -> None:
@@ -302,21 +298,16 @@ def _unset(bed: Bed) -> None:
 )
 def _left_unset(bed: Bed) -> None:
     if bed.loaded:
-        bed.set(bed.model, "init_weights", _Forgetful(bed.model))
+        bed.set(bed.model, "init_weights", partial(_forgetful, bed.model))
 
 
-class _Forgetful:
+def _forgetful(model: Any) -> None:
     """Replaces a model's ``init_weights``: it sets all but the rotary frequencies."""
-
-    def __init__(self, model: Any) -> None:
-        self.model = model
-
-    def __call__(self) -> None:
-        buffers = dict(self.model.named_buffers())
-        kept = {name: buffers[name].clone() for name in buffers if name.endswith("inv_freq")}
-        type(self.model).init_weights(self.model)
-        for name, before in kept.items():
-            buffers[name].copy_(before)
+    buffers = dict(model.named_buffers())
+    before = {name: buffers[name].clone() for name in buffers if name.endswith("inv_freq")}
+    type(model).init_weights(model)
+    for name, frequencies in before.items():
+        buffers[name].copy_(frequencies)
 
 
 @fault(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from rich import box
@@ -25,6 +25,9 @@ MOST_ROWS = 25
 MOST_ROWS_OF_PAGE = 1000
 
 MOST_NAME = 60
+
+Cells = Callable[[dict[str, Any]], list[str]]
+"""The cells of a claim's row (`_row`) after its name."""
 
 STYLES = {Flip.REGRESSION: "bold red", Flip.LOST: "yellow", Flip.GAINED: "green", Flip.OTHER: ""}
 STYLES[Flip.UNSEEN] = "dim"
@@ -134,11 +137,11 @@ def show(console: Console, comparison: Comparison, least: float) -> None:
         console.print(Text(f"{name}: {one} → {other}"))
     flips = [each for kind in Flip for each in comparison.flips(kind)]
     if flips:
-        _print(console, _table(("", "flip"), ("before", "after")), flips, _flip_cells)
+        _print(console, _table("flip", "before", "after"), flips, _flip_cells)
     drifts = comparison.drifts(least)
     if drifts:
         columns = ("before", "after", "moved by", "interval")
-        _print(console, _table(("",), columns), drifts, _drift_cells)
+        _print(console, _table(*columns), drifts, _drift_cells)
     if not (flips or drifts):
         console.print()
     for line in notes(comparison, least):
@@ -156,45 +159,34 @@ def _about(side: Side) -> str:
     return visible(", ".join(parts))
 
 
-def _table(first: Sequence[str], numbers: Sequence[str]) -> Table:
+def _table(*columns: str) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("claim", no_wrap=True)
     table.add_column("", overflow="fold", ratio=1)
-    for name in first[1:]:
-        table.add_column(name, no_wrap=True)
-    for name in numbers:
-        table.add_column(name, justify="right")
+    for name in columns:
+        table.add_column(
+            name, justify="left" if name == "flip" else "right", no_wrap=name == "flip"
+        )
     return table
 
 
-def _print(console: Console, table: Table, claims: Sequence[Compared], cells: Any) -> None:
+def _print(console: Console, table: Table, claims: Sequence[Compared], numbers: Cells) -> None:
     for each in claims[:MOST_ROWS]:
+        row = _row(each)
+        name = f"{shortened(row['name'], MOST_NAME)}\non {row['subject']}"
         style = STYLES[each.flip] if each.flip else ""
-        table.add_row(*(Text(cell) for cell in cells(each)), style=style)
+        table.add_row(*map(Text, (row["id"], name, *numbers(row))), style=style)
     console.print(table)
     if len(claims) > MOST_ROWS:
         console.print(Text(f"and {len(claims) - MOST_ROWS} more (--json has them)"))
 
 
-def _named(each: Compared) -> tuple[str, str]:
-    claim, name, subject = map(visible, each.key)
-    return claim, f"{shortened(name, MOST_NAME)}\non {subject}"
+def _flip_cells(row: dict[str, Any]) -> list[str]:
+    return [row["flip"], *(f"{side['verdict']}\n{side['number']}" for side in row["sides"])]
 
 
-def _flip_cells(each: Compared) -> tuple[str, ...]:
-    rows = (each.before, each.after)
-    return (*_named(each), str(each.flip), *(_verdict(each, row) for row in rows))
-
-
-def _drift_cells(each: Compared) -> tuple[str, ...]:
-    low, high = each.interval or (None, None)
-    shift = each.shift.shift if each.shift else None
-    numbers = (_number(each, row) for row in (each.before, each.after))
-    return (*_named(each), *numbers, signed(shift), f"{signed(low)} to {signed(high)}")
-
-
-def _verdict(each: Compared, row: Result) -> str:
-    return f"{row.verdict}\n{_number(each, row)}"
+def _drift_cells(row: dict[str, Any]) -> list[str]:
+    return [*(side["number"] for side in row["sides"]), row["shift"], row["interval"]]
 
 
 def _number(each: Compared, row: Result) -> str:
@@ -233,7 +225,7 @@ def page(comparison: Comparison, least: float) -> str:
 
 
 def _row(each: Compared) -> dict[str, Any]:
-    """A claim for the page: text, and the classes of its verdicts."""
+    """A claim for terminal and page: text, and the classes of its verdicts."""
     claim, name, subject = map(visible, each.key)
     low, high = each.interval or (None, None)
     example = each.after.counterexample
@@ -242,6 +234,7 @@ def _row(each: Compared) -> dict[str, Any]:
         "name": name,
         "subject": subject,
         "class": CLASSES[each.after.verdict],
+        "flip": each.flip or "",
         "sides": [
             {
                 "verdict": str(row.verdict),

@@ -24,7 +24,7 @@ SPARE = 8
 class Progress:
     """One live line on a terminal, one short line per finished claim elsewhere.
 
-    Driven by `start`, `begin`, `update`, `note` and `stop` from the process that owns the
+    Driven by `start`, `begin`, `update` and `stop` from the process that owns the
     terminal.  Before `start` and after `stop` every call is harmless and shows nothing.
     """
 
@@ -66,12 +66,6 @@ class Progress:
             return
         self._live.update(self._task, advance=1, counts=self._counts_text())
         self._show(f"{result.id} on {result.subject}")
-
-    def note(self, text: str) -> None:
-        """Print a permanent line, above the live one if there is one."""
-        if self._console is None or self._glyphs is None:
-            return
-        self._console.print(Text(self._glyphs.fit(text)), soft_wrap=self._live is None)
 
     def stop(self) -> None:
         """Remove the live line and release the terminal; may be called at any time."""

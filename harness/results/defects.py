@@ -33,8 +33,7 @@ function ``fix`` that changes the library as an upstream fix would, in memory, a
     if "--fixed" in sys.argv:
         fix()
 
-Above these lines stand imports and functions alone, so that a test can apply the fix and check a
-claim.  Lines of functions do not count towards the 40.
+Lines above these, of imports and functions, do not count towards the 40.
 """
 
 from __future__ import annotations
@@ -122,11 +121,6 @@ class Defect:
     def fixed(self) -> bool:
         """Whether it has a fix."""
         return FIXED in self.source
-
-    @property
-    def fix_source(self) -> str:
-        """The imports and functions that stand above the measurement, ``fix`` among them."""
-        return self.source.partition(FIXED)[0]
 
     def fits(self, model_types: Iterable[str]) -> bool:
         """Whether its ``Types`` match one of these model types."""

@@ -108,10 +108,9 @@ class Expectations:
 class Judgement:
     """A result compared with its expectation: ``as expected``, ``unexpected``, ``inconclusive``.
 
-    Only the first is a pass and only the second fails a run.  The third is that of a finding
-    which needs more samples, where no entry says that it is decided, of a law in 16 bits on a
-    model whose rounding hides the leaks that the law must see, and of a law whose prompts were too
-    short for what it is about.  A claim that an error ended fails
+    Only the first is a pass and only the second fails a run.  The third is for a finding that
+    needs more samples where no entry says that it is decided, for a law in 16 bits whose leaks
+    rounding hides, and for a law whose prompts were too short.  A claim that an error ended fails
     a run.
     """
 

@@ -121,8 +121,8 @@ class ModelSpec:
             raise BadInput(f"{text}: names a kind; {text}:* stands for all of it")
         name, *seeds = parts
         if task is None and seeds and WILD & set(seeds[0]):
-            known = ", ".join(TASKS)
-            raise BadInput(f"{text}: {name!r} is not a kind of model types; choose from {known}")
+            tasks = ", ".join(TASKS)
+            raise BadInput(f"{text}: {name!r} is not a kind of model types; choose from {tasks}")
         if len(seeds) > 1:
             raise BadInput(f"{text}: is not tiny:[KIND:]MODEL_TYPE[:SEED]")
         return cls(ModelKind.TINY, name, task, read_seed(seeds[0], text) if seeds else None)

@@ -7,7 +7,9 @@ import re
 from enum import StrEnum
 from typing import Annotated, Any
 
+import numpy as np
 from msgspec import field
+from msgspec.structs import astuple
 
 from assay.harness.results.arrays import Array, Plot
 from assay.harness.results.json_schema import Count, FrozenRecord, Name, says
@@ -152,7 +154,16 @@ class Claim(FrozenRecord, frozen=True):
     ] = ""
 
 
-class Result(Claim, frozen=True):
+def _plain(value: Any) -> Any:
+    """``value`` with arrays as their shapes and bytes, which compare as a whole."""
+    if isinstance(value, np.ndarray):
+        return value.shape, value.tobytes()
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+class Result(Claim, frozen=True, eq=False):
     """One claim on one subject in one run: a row of the evidence.
 
     ``sample`` keeps every series of draws by name, [draws] or [draws, columns], in the order of
@@ -163,6 +174,18 @@ class Result(Claim, frozen=True):
 
     sample: dict[str, Array] = field(default_factory=dict)
     plots: tuple[Plot, ...] = ()
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the claims are equal, and the arrays of samples and pictures to the bit."""
+        if not isinstance(other, Result):
+            return NotImplemented
+        return (self.claim, self._arrays) == (other.claim, other._arrays)
+
+    __hash__ = None  # type: ignore[assignment]  # its details are a dict
+
+    @property
+    def _arrays(self) -> list[object]:
+        return [_plain(self.sample), *(_plain(astuple(plot)) for plot in self.plots)]
 
     @property
     def rounding_hides(self) -> bool:

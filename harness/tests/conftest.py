@@ -11,8 +11,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from assay.harness.models.machine import accelerators, allocation
 from assay.harness.plugin.request import RunRequest
-from assay.harness.tests.support import browsers, sessions
-from assay.harness.tests.support.browsers import Browser
+from assay.harness.tests.support import sessions
 from assay.harness.tests.support.ci import pytest_sessionfinish, pytest_terminal_summary  # noqa: F401
 from assay.harness.tests.support.sessions import Project
 
@@ -62,13 +61,3 @@ def project(tmp_path: Path) -> Iterator[Project]:
     made = Project(tmp_path / "project")
     yield made
     made.close()
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    """One headless Chromium for all the tests of a module, with an empty profile."""
-    if (program := browsers.program()) is None:
-        pytest.skip("missing capability: chromium (Debian package chromium)")
-    browser = Browser(program, tmp_path_factory.mktemp("profile"))
-    yield browser
-    browser.close()

@@ -19,9 +19,9 @@ def change_output(model: PreTrainedModel, change: Callable[[dict[str, Any]], Any
 
 
 def _rename(output: dict[str, Any], names: tuple[str, ...], new: str | None) -> dict[str, Any]:
-    kept = {name: value for name, value in output.items() if name not in names}
+    others = {name: value for name, value in output.items() if name not in names}
     values = [output[name] for name in names if output.get(name) is not None]
-    return kept if new is None or not values else {**kept, new: values[0]}
+    return others if new is None or not values else {**others, new: values[0]}
 
 
 class Attributes(dict):  # type: ignore[type-arg]

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable
 
 import numpy as np
-import psutil
 import pytest
 import torch
 from rich.console import Console
@@ -18,7 +17,6 @@ from assay.benchmarks import limits, operations, prompts
 from assay.benchmarks.descents import Case, largest, ready
 from assay.benchmarks.figures import Figure, table
 from assay.benchmarks.limits import Ceiling
-from assay.benchmarks.peak import resident
 from assay.benchmarks.rounds import Rounds
 from assay.benchmarks.same_shapes import SameShapes
 from assay.benchmarks.stopwatch import Stopwatch
@@ -27,7 +25,6 @@ from assay.benchmarks.test_scaling import fitted
 from assay.harness.inversion import Target
 from assay.harness.models.machine.vitals import Vitals
 from assay.harness.operations import flops
-from assay.harness.results.errors import BadInput
 from assay.harness.tests.support.clocks import Clock, Pedantic
 from assay.harness.tests.support.sessions import ROOT, Project
 from assay.harness.tests.support.toys import toy
@@ -96,13 +93,6 @@ def test_a_throttled_run_is_seen():
         assert all(words in doubt for words, doubt in zip(said, doubts, strict=True))
 
 
-def test_a_machine_whose_own_speed_drifts_is_seen():
-    for speeds, doubted in (((100.0, 104.0, 98.0), False), ((100.0, 60.0, 98.0), True)):
-        rounds = raced((1.0, 1.0, 1.0))
-        rounds.others["product"] = list(speeds)
-        assert bool(rounds.doubts()) is doubted
-
-
 @pytest.mark.parametrize("spec", ["gpt2", "llama", "reference:small"])
 @pytest.mark.parametrize(("depth", "through"), [(1, "block"), (2, "block"), (2, "logits")])
 def test_the_formula_is_what_torch_counts(spec, depth, through):
@@ -159,20 +149,6 @@ def test_the_ceiling_is_the_best_that_was_ever_measured(monkeypatch):
     assert ceiling() == 2 * 16**3 / 3 < ceiling.best
 
 
-def test_products_of_the_same_shapes_are_those_of_a_step():
-    subject, target, n = toy("gpt2"), Target(2), 5
-    embeddings = torch.zeros(3, n, subject.hidden, requires_grad=True)
-
-    def step():
-        torch.autograd.grad(target.output(subject, embeddings=embeddings).sum(), embeddings)
-
-    shapes = SameShapes(step, Stopwatch())
-    counted = operations.of_token_step(subject, target, n) * 3 * n
-    attention = 12 * target.depth * subject.config.hidden_size * n * 3 * n
-    assert counted - attention <= shapes.flops <= counted
-    assert shapes.calls
-
-
 def test_products_of_the_same_shapes_are_timed_alone(monkeypatch):
     one, other = torch.ones(2, 3), torch.ones(3, 4)
     clock = Clock()
@@ -185,26 +161,6 @@ def test_products_of_the_same_shapes_are_timed_alone(monkeypatch):
     assert shapes.flops == 2 * (2 * 3 * 4 + 2 * 4 * 1)
     monkeypatch.setattr(shapes, "_multiply", clock.taking(3, 2, 4))
     assert shapes() == shapes.flops / 2
-
-
-@pytest.mark.parametrize(("arithmetic", "why"), [("tf32", "CUDA"), ("int3", "there are float32")])
-def test_an_arithmetic_that_a_machine_lacks_is_refused(arithmetic, why):
-    with pytest.raises(BadInput, match=why):
-        limits.check(arithmetic, torch.device("cpu"))
-
-
-def test_the_precision_of_products_is_put_back():
-    usual = torch.get_float32_matmul_precision()
-    with limits.computing_in("tf32") as dtype:
-        assert (dtype, torch.get_float32_matmul_precision()) == (torch.float32, "high")
-    assert torch.get_float32_matmul_precision() == usual
-
-
-def test_a_copy_counts_what_is_read_and_what_is_written(monkeypatch):
-    monkeypatch.setitem(limits.COPIED, "cpu", 1000)
-    copy, moved = limits.copying(torch.device("cpu"))
-    assert copy().numel() == 1000
-    assert moved == 2000
 
 
 def test_the_exponent_of_a_power_is_found_with_its_interval():
@@ -227,7 +183,7 @@ def test_the_first_exact_step_is_found_or_there_is_none():
     assert 0 < rates["exact"][1] < 0.5 < rates["exact"][2] < 1
 
 
-@pytest.mark.parametrize("room", [0, 1, 5, 37, 1000])
+@pytest.mark.parametrize("room", [0, 37, 1000])
 def test_the_largest_batch_is_found_without_a_crash(room):
     tried = []
 
@@ -240,11 +196,6 @@ def test_the_largest_batch_is_found_without_a_crash(room):
     assert size <= room
     assert size >= min(room, 600) * 0.75
     assert len(tried) < 25
-
-
-def test_another_error_is_no_lack_of_memory():
-    with pytest.raises(RuntimeError, match="shapes"):
-        largest(lambda rows: torch.ones(2, 3) @ torch.ones(2, 3), 8)
 
 
 @pytest.mark.parametrize("arithmetic", ["float32", "bfloat16"])
@@ -277,13 +228,6 @@ def test_prompts_are_the_same_each_time_and_mostly_text():
     assert prompts.fixed(toy("gpt2"), 3).shape == (3, prompts.TOKENS)
 
 
-@pytest.mark.nightly
-def test_benchmarks_refuse_to_share_the_machine(project: Project):
-    pytest.importorskip("xdist")
-    run = project.run("benchmarks", "-n", "2", folder=ROOT)
-    assert run.refused("benchmarks", "-n")
-
-
 def test_benchmarks_say_what_they_need(project: Project):
     run = project.run("benchmarks", "-p", "no:benchmark", folder=ROOT)
     assert run.refused("pip install", "benchmarks")
@@ -304,9 +248,3 @@ def test_runs_are_saved_and_compared_by_pytest_benchmark(project: Project):
     command = [sys.executable, "-m", "pytest_benchmark", "compare", file]
     compared = subprocess.run(command, cwd=project.folder, capture_output=True, text=True)
     assert "test_launches[one by one]" in compared.stdout
-
-
-def test_the_peak_is_at_least_what_is_resident_now():
-    now = psutil.Process().memory_info().rss
-    assert now < resident() * 1.01
-    assert resident() < psutil.virtual_memory().total

@@ -17,7 +17,7 @@ from assay.harness.report.compared import notes
 from assay.harness.results.errors import BadInput
 from assay.harness.results.records import SubjectRecord
 from assay.harness.results.verdicts import UNTIL_BROKEN, Verdict
-from assay.harness.tests.support.compared import MODEL, a_finding, a_law, on, random, side
+from assay.harness.tests.support.compared import MODEL, a_finding, a_law, on, side
 from assay.harness.tests.support.evidence_files import DIGEST
 from assay.harness.tests.support.toys import budget, seeing_ahead, toy, verdict
 
@@ -49,10 +49,8 @@ def ids(claims):
         ("upheld", "inconclusive", Flip.LOST),
         ("upheld", "not applicable", Flip.LOST),
         ("refuted", "upheld", Flip.GAINED),
-        ("inconclusive", "upheld", Flip.GAINED),
         ("not applicable", "upheld", Flip.GAINED),
         ("refuted", "inconclusive", Flip.OTHER),
-        ("refuted", "not applicable", Flip.OTHER),
         ("not applicable", "inconclusive", Flip.OTHER),
         *((verdict.value, verdict.value, None) for verdict in Verdict),
     ],
@@ -137,12 +135,6 @@ def test_a_run_compares_clean_with_itself():
     assert not any([comparison.gone, comparison.new, comparison.changed, comparison.other_weights])
 
 
-def test_a_run_again_with_other_rounding_has_no_drift():
-    comparison = compare(side(LAWS + FINDINGS), side(again()))
-    assert comparison.judged == 52
-    assert comparison.drifts(0.1) == []
-
-
 def test_among_runs_of_which_nothing_moved_few_tell_of_a_drift():
     """Where no drift is real, Benjamini and Hochberg keep the chance of any at one in twenty."""
     wrong = 0
@@ -171,17 +163,6 @@ def test_what_drifted_is_found_and_little_else():
         assert 0.2 < drifts[name].shift.size < 0.7
     assert not any(each.real for each in comparison.claims if each.key[0] not in moved)
     assert comparison.confidence == pytest.approx(1 - 0.05 * 6 / 52)
-
-
-def test_the_share_of_wrong_drifts_stays_low_where_some_are_real():
-    wrong, total = 0, 0
-    for seed in range(1, 31):
-        moved = {f"C{n}": -0.2 for n in range(10)}
-        names = ids(compare(side(LAWS + FINDINGS), side(again(moved, seed))).drifts(0.0))
-        wrong += len(set(names) - set(moved))
-        total += len(names)
-    assert total >= 290
-    assert wrong / total < 0.08
 
 
 def test_what_moved_by_little_is_real_and_not_told():
@@ -286,15 +267,6 @@ def test_runs_without_anything_in_common_are_refused():
         compare(side(LAWS, "one"), side(on("tiny:bert", LAWS), "two"))
     with pytest.raises(BadInput, match="one and two have no claim on the same model in common"):
         compare(side(LAWS[:3], "one"), side(LAWS[3:], "two"))
-
-
-def test_examples_that_were_not_compared_do_not_count():
-    margins = 1.0 + random(7).normal(0, 0.1, 12)
-    without = margins.copy()
-    without[::2] = np.nan
-    one, other = (a_law(1, sample={"margin": each}) for each in (margins, without - 0.5))
-    (claim,) = compare(side([one]), side([other])).claims
-    assert (claim.shift.draws, claim.real) == (6, True)
 
 
 # A model that is broken on purpose.

@@ -97,14 +97,6 @@ def test_the_spread_of_a_jackknife_is_the_bootstraps():
         assert shift.scale / math.sqrt(512) == pytest.approx((high - low) / 2, rel=0.3)
 
 
-def test_the_same_sample_has_not_moved():
-    for kind in KINDS:
-        one = sample(kind, 0)
-        for paired in (True, False):
-            shift = between(statistics.EVERY[kind], one, one.copy(), paired)
-            assert (shift.shift, shift.p) == (0.0, 1.0)
-
-
 def test_all_draws_moved_alike_is_certain():
     shift = between(statistics.mean, np.zeros(8), np.ones(8), True)
     assert (shift.shift, shift.p, shift.interval(1e-9)) == (1.0, 0.0, (1.0, 1.0))
@@ -119,13 +111,6 @@ def test_one_example_of_twelve_is_no_drift():
     assert of_margins(one, other, True).p > 0.3
 
 
-def test_margins_are_in_decades():
-    one = 2 + random(0).normal(0, 0.1, size=12)
-    shift = of_margins(one, one - 0.5 + random(1).normal(0, 0.05, size=12), True)
-    assert shift.p < 1e-6
-    assert shift.size == pytest.approx(abs(shift.shift)) == pytest.approx(0.5, abs=0.05)
-
-
 def test_draws_without_a_value_are_left_out_of_both():
     one, other = sample("mean", 0, 50), sample("mean", 0, 50, moved=1.0)
     one[3], other[7] = math.nan, math.inf
@@ -138,10 +123,9 @@ def test_runs_of_unequal_budgets_are_paired_as_far_as_both_go():
     assert (shift.draws, shift.shift) == (20, 0.0)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_too_few_draws_are_not_judged(kind):
-    one = sample(kind, 0, shifts.FEWEST - 1)
-    assert between(statistics.EVERY[kind], one, one, True) is None
+def test_too_few_draws_are_not_judged():
+    one = sample("mean", 0, shifts.FEWEST - 1)
+    assert between(statistics.mean, one, one, True) is None
 
 
 def test_a_value_that_is_no_estimate_has_moved_if_it_is_another():

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from assay.harness.faults import FAULTS, catalogue
+from assay.harness.faults import catalogue
 from assay.harness.faults.calls import AttentionCall, CacheRead, Pass
 
 
@@ -80,10 +80,3 @@ def test_a_fault_is_planted_where_it_says_or_plants_itself(empty):
     for fault in empty.values():
         fault.plant(bed)
     assert put == [(bed, change), (bed, "itself")]
-
-
-def test_two_faults_of_one_name_are_refused(empty):
-    catalogue.fault("one", "what it says", caught_by=["C1"])(lambda bed: None)
-    with pytest.raises(ValueError, match="two faults are named 'one'"):
-        catalogue.fault("one", "something else", caught_by=["C1"])(lambda bed: None)
-    assert FAULTS is not empty

@@ -19,7 +19,6 @@ from assay.harness.operations import variants
 from assay.harness.results import expectations
 from assay.harness.results.errors import BadInput
 from assay.harness.results.expectations import Expectations, Expected
-from assay.harness.results.specs import ModelKind, ModelSpec
 from assay.harness.results.verdicts import Kind, Result, Verdict
 from assay.harness.tests.support.toys import toy
 
@@ -75,18 +74,15 @@ def test_a_fault_that_is_taken_out_leaves_nothing_behind(model_type):
             probe(damaged)
         after = traces(subject)
         assert after[1:] == before[1:], fault.name
-        assert all(same_bits(t, after[0][name]) for name, t in before[0].items()), fault.name
+        assert all(torch.equal(t, after[0][name]) for name, t in before[0].items()), fault.name
         outputs = probe(subject)
-        assert all(same_bits(t, outputs[name]) for name, t in expected.items()), fault.name
+        assert all(torch.equal(t, outputs[name]) for name, t in expected.items()), fault.name
     assert tried >= 20
-
-
-def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return torch.equal(one, other)
 
 
 def test_there_are_many_faults_and_each_says_what_it_is():
     assert len(faults.FAULTS) >= 40
+    assert len({fault.says for fault in faults.FAULTS.values()}) == len(faults.FAULTS)
     for fault in faults.FAULTS.values():
         assert len(fault.says) > 15, fault.name
         assert fault.caught_by, fault.name
@@ -94,15 +90,12 @@ def test_there_are_many_faults_and_each_says_what_it_is():
             assert need in capabilities.PROBES or need in faults.catalogue.PARTS, fault.name
 
 
-def test_no_two_faults_say_the_same():
-    said = [fault.says for fault in faults.FAULTS.values()]
-    assert len(said) == len(set(said))
-
-
 def test_a_fault_is_in_the_float64_copy_as_well():
     subject = toy("gpt2")
     ids = subject.content(torch.arange(6)[None] * 7)
     with faults.injected(faults.named("future-seen-by-one"), subject) as damaged:
+        assert damaged.name == "tiny:gpt2+future-seen-by-one"
+        assert damaged.digest != subject.digest
         ours, exact = (s.rows(ids)["state 1"].double() for s in (damaged, damaged.oracle))
     usual = subject.rows(ids)["state 1"].double()
     assert (ours - exact).abs().max() < 1e-5
@@ -149,28 +142,12 @@ def test_a_copy_keeps_its_fault_when_the_original_is_put_back():
     torch.testing.assert_close(Subject("", taken).rows(ids)["logits"], expected)
 
 
-def test_the_subject_says_that_it_is_planted():
-    subject = toy("gpt2")
-    with faults.injected(faults.named("cache-stale"), subject) as damaged:
-        assert damaged.name == "tiny:gpt2+cache-stale"
-        assert damaged.digest != subject.digest
-        assert len(damaged.digest) == len(subject.digest)
-
-
-def test_a_planted_model_is_loaded_by_its_name():
-    damaged = subjects.load("tiny:gpt2+cache-stale", Options())
-    assert damaged.injected is not None
-    damaged.injected.undo()
-
-
 @pytest.mark.parametrize(
     ("spec", "said"),
     [
         ("tiny:gpt2+cache-stail", "is not a fault; near: cache-stale"),
         ("tiny:mamba2+cache-stale", "does not apply; kv-cache: the cache holds a recurrent"),
         ("tiny:gpt2+window-crop-one-too-far", "does not apply; window: no layer has a sliding"),
-        ("tiny:llama+experts-full", "does not apply; experts: nothing is routed to experts"),
-        ("tiny:bert+encoder-mask-ignored", "does not apply; encoder"),
     ],
 )
 def test_what_cannot_be_planted_is_refused_in_one_line(spec, said):
@@ -180,19 +157,13 @@ def test_what_cannot_be_planted_is_refused_in_one_line(spec, said):
     assert "\n" not in str(refused.value)
 
 
-def test_a_plus_in_a_folders_name_is_no_fault(tmp_path):
-    folder = tmp_path / "a+cache-stale"
-    folder.mkdir()
-    assert ModelSpec.parse(str(folder)) == ModelSpec(ModelKind.CHECKPOINT, str(folder))
-
-
 def test_nothing_is_expected_of_a_planted_model(tmp_path):
     entry = Expected(Verdict.REFUTED, "known", "here")
-    known = {"tiny:*": Expectations("tiny:*", tmp_path, "float32", {("C2", None): entry})}
+    every = {"tiny:*": Expectations("tiny:*", tmp_path, "float32", {("C2", None): entry})}
 
     def judged(name: str) -> expectations.Judgement:
         result = Result("C2", "a law", Kind.LAW, name, Verdict.REFUTED)
-        return expectations.judge_result(known, result, "float32")
+        return expectations.judge_result(every, result, "float32")
 
     assert judged("tiny:gpt2").ok
     assert judged("tiny:gpt2+cache-stale").fails

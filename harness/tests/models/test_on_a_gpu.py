@@ -9,14 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from assay.benchmarks import limits
-from assay.benchmarks.stopwatch import Stopwatch
 from assay.harness.inversion import Target, descend, graphs
-from assay.harness.models.subject import clock as clocks
 from assay.harness.models.subject.clock import ForwardClock
 from assay.harness.models.subject.subject import Subject
 from assay.harness.tests.support.descents import RULE, same, task
-from assay.harness.tests.support.fake_gpu import OPERATION, Gpus, Stream, installed
+from assay.harness.tests.support.fake_gpu import Gpus, Stream, installed
 from assay.harness.tests.support.toys import fresh, prompt
 
 GPU = torch.device("cuda", 1)
@@ -104,49 +101,12 @@ def test_passes_are_not_recorded_that_a_clock_counts_or_a_fault_changes(
     assert "capture" not in gpus.calls
 
 
-def test_a_pass_takes_the_time_of_its_own_gpu(gpus: Gpus, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From rest to rest: neither what was queued before it counts, nor another GPU's work."""
-    monkeypatch.setattr(clocks, "perf_counter", lambda: gpus.host)
-    subject, watching = fresh("gpt2"), ForwardClock()
-    gpus.work(1, 500.0)
-    gpus.work(0, 5000.0)
-    with watching.watching(subject):
-        subject.rows(prompt(subject))
-    assert 50 * OPERATION < watching.seconds < 500
-    assert "synchronize cuda:0" not in gpus.calls
-
-
 def test_a_recorded_pass_is_counted_and_not_timed(gpus: Gpus, small: Subject) -> None:
     watching, ids = ForwardClock(), prompt(small)
     with watching.watching(small), torch.cuda.graph(torch.cuda.CUDAGraph()):
         small.model(input_ids=ids, use_cache=False)
     assert watching.work["own"][0] == 1
     assert watching.seconds == 0
-
-
-@pytest.mark.parametrize(
-    ("wait", "waits"),
-    [
-        (Stopwatch.of(GPU).wait, True),
-        (lambda: None, False),
-        (lambda: torch.cuda.synchronize("cuda:0"), False),
-    ],
-)
-def test_a_stopwatch_that_does_not_wait_for_its_gpu_is_noticed(
-    gpus: Gpus, wait: Callable[[], object], waits: bool
-) -> None:
-    usual, number = Stopwatch.of(GPU), torch.zeros(1)
-
-    def call() -> None:
-        for _ in range(10):
-            number.add_(1)
-
-    usual.wait()
-    lap = Stopwatch(gpus.now, wait, usual.mark).lap(call)
-    assert lap.device == pytest.approx(10 * OPERATION, rel=0.05)
-    assert (lap.seconds == pytest.approx(lap.device, rel=0.05)) is waits
-    assert any("a missing synchronise" in mistake for mistake in gpus.mistakes) is not waits
-    assert limits.flush(GPU)().numel() == 100 * 2**20  # twice the cache
 
 
 @pytest.mark.parametrize("lacking", [0, 1, None])

@@ -18,16 +18,16 @@ import psutil
 import pytest
 
 from assay.harness.results.evidence import Evidence
-from assay.harness.tests.support import chains, evidences
-from assay.harness.tests.support.chains import LAWS, Chain
+from assay.harness.tests.support import evidences
 from assay.harness.tests.support.interruptions import (
-    SIGNALS,
+    LAWS,
+    Chain,
     Plan,
     Stored,
-    few,
     incomplete,
     losses,
-    many,
+    plans,
+    processes,
     reported,
 )
 from assay.harness.tests.support.sessions import ROOT, Project
@@ -36,8 +36,8 @@ pytestmark = pytest.mark.nightly
 
 pytest.importorskip("xdist")
 
-EACH = 10
-"""So many kills in a chain."""
+EACH, FEW = 10, 6
+"""Kills in a chain: of ``--kills``, and without it."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -53,11 +53,11 @@ def test_what_a_killed_run_reported_is_stored_and_every_claim_is_there_once(
     listed = project.run(*LAWS, "--collect-only", "-q", folder=ROOT).output
     total = sum("::" in line for line in listed.splitlines())
     draw = Random(f"{option.kill_seed} {chain}")
-    plans = many(draw, min(EACH, option.kills - EACH * chain)) if option.kills else few(draw)
-    tally = Chain(tmp_path / "chain", total).follow(plans)
-    print(tally)
-    assert not tally.faults, "\n\n".join(tally.faults)
-    assert 2 * tally.landed.total() > tally.landed.total() + tally.late
+    drawn = plans(draw, min(EACH, option.kills - EACH * chain) if option.kills else FEW)
+    runs = Chain(tmp_path / "chain", total)
+    wrong = runs.follow(drawn)
+    assert not wrong, "\n\n".join(wrong)
+    assert 2 * runs.landed > len(drawn)
 
 
 # The check can fail.
@@ -158,21 +158,13 @@ def test_a_process_and_files_that_are_left_are_noticed(tmp_path: Path) -> None:
     sleeps = [sys.executable, "-c", "input()"]
     process = subprocess.Popen(sleeps, stdin=subprocess.PIPE, start_new_session=True)
     try:
-        assert chains.processes(process.pid) == [psutil.Process(process.pid)]
+        assert processes(process.pid) == [psutil.Process(process.pid)]
     finally:
         process.kill()
         process.communicate()
-    assert chains.processes(process.pid) == []
+    assert processes(process.pid) == []
     chain = Chain(tmp_path / "chain", 1)
     (chain.scratch / "tmp1").mkdir()
     (chain.folder / "evidence.sqlite-journal").touch()
     left = ["left behind: evidence.sqlite-journal", "left behind: tmp1"]
     assert chain._left_behind(Plan()) == left
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_plans_have_every_signal_and_as_many_kills_as_asked(seed: int) -> None:
-    kills = [kill for plan in few(Random(seed)) for kill in plan.kills]
-    assert {kill.signal for kill in kills if kill.victim == "run"} == set(SIGNALS)
-    assert len(kills) == 6
-    assert sum(len(plan.kills) for plan in many(Random(seed), 10)) == 10

@@ -65,14 +65,6 @@ def test_a_number_of_no_work_is_unknown():
     assert not bibliography.unknown("003, 'N ≥ 1000', 2022")
 
 
-def test_a_bare_number_becomes_the_title():
-    citation = bibliography.named("003, 'Representation Repetitions'")
-    assert citation == (
-        "“Sentence Representation with Language Models” (003), 'Representation Repetitions'"
-    )
-    assert bibliography.named("") == ""
-
-
 def result(source: str = "", **more) -> Result:
     """An upheld law from ``source``."""
     return Result("C1", "a law", Kind.LAW, "tiny:gpt2", Verdict.UPHELD, source=source, **more)

@@ -58,6 +58,7 @@ def test_a_docstring_that_lacks_a_key_is_refused(folder, key):
         (("transformers 4.57.1, 5.0.0rc1", "main"), "names none"),
         (("Types: mamba, gemma*", "Types: ,"), "names none"),
         (('"""', "("), "cannot be read as Python"),
+        (("Expected:", "Fixed in: main\nExpected:"), "'Fixed in' names none"),
     ],
 )
 def test_a_docstring_that_says_it_wrongly_is_refused(folder, change, why):
@@ -144,8 +145,6 @@ def test_a_defect_s_fix_is_run_as_well_and_fails_the_command_unless_it_works(
     put(folder, docstring=docstring, code=code)
     (defect,) = defects.read(folder)
     assert defect.fixed
-    assert "def fix" in defect.fix_source
-    assert "sys.exit" not in defect.fix_source
     assert main(["defects", str(folder), "--run"]) == (0 if works else 1)
     output = capsys.readouterr().out
     assert ("lost: shows; fixed" if works else "lost: shows; still shows") in output
@@ -183,12 +182,6 @@ def test_a_defect_that_the_installed_version_has_fixed_is_to_show_no_longer(
     assert f"lost: shows, though fixed in {release}" in capsys.readouterr().out
 
 
-def test_a_fix_in_no_version_is_refused(folder):
-    put(folder, docstring=DOCSTRING.replace("Expected:", "Fixed in: main\nExpected:"))
-    with pytest.raises(BadInput, match="'Fixed in' names none"):
-        defects.read(folder)
-
-
 def test_a_docstring_and_its_script_agree_whether_there_is_a_fix(folder):
     put(folder, code=FIX.format(broken=False, more=""))
     with pytest.raises(BadInput, match="disagree"):
@@ -213,9 +206,3 @@ def test_a_readme_that_is_no_index_is_left_alone(folder, capsys):
     assert main(["defects", str(folder)]) == 4
     assert capsys.readouterr().err.count("\n") == 1
     assert readme.read_text() == "# Somebody's own\n"
-
-
-def test_a_folder_without_scripts_gets_no_index(tmp_path, capsys):
-    assert main(["defects", str(tmp_path)]) == 4
-    assert "holds no script" in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())

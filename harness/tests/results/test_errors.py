@@ -26,21 +26,11 @@ def test_an_empty_path_is_refused(
     assert "'' is empty; say which" in capsys.readouterr().err
 
 
-def test_options_about_no_model_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["faults", "--dtype=bfloat16"]) == 4
-    assert "options about a model require --model" in capsys.readouterr().err
-
-
 def test_a_message_of_any_length_is_shortened() -> None:
     said = str(BadInput(f"--plant {'x' * 20_000}: is no fault"))
     assert len(said) < 2100
     assert said.startswith("--plant xxx")
     assert said.endswith("xxx: is no fault")
-
-
-def test_two_dashes_are_no_value(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["versions", "--evidence=--"]) == 4
-    assert "--evidence: '--' is not a value" in capsys.readouterr().err
 
 
 def test_a_few_bytes_are_no_evidence(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

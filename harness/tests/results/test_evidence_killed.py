@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import signal
 import subprocess
 
 import pytest
 
-from assay.harness.results.evidence import Evidence, resume_key
+from assay.harness.results.evidence import Evidence
 from assay.harness.tests.support.evidence_files import (
     UPHELD,
     a_run,
@@ -16,30 +15,6 @@ from assay.harness.tests.support.evidence_files import (
 )
 
 pytestmark = pytest.mark.nightly
-
-
-@pytest.mark.parametrize("claims", [1, 10, 60])
-def test_a_killed_run_loses_at_most_the_claim_in_flight(path, claims):
-    code = """if True:
-        store = Evidence.open(sys.argv[1])
-        store.begin(a_run())
-        for number in range(100_000):
-            store.record("r1", replace(UPHELD, name=str(number)), "a" * 64)
-            print(number, flush=True)
-    """
-    process = child(code, path)
-    for _ in range(claims):
-        process.stdout.readline()
-    process.send_signal(signal.SIGKILL)
-    # Not by communicate(): lines that readline() has read ahead would be lost to it.
-    said = claims + len(process.stdout.read().split())
-    process.wait(60)
-    with Evidence.open(path) as store:
-        names = [result.name for result in store.results("r1")]
-        assert store.unfinished(resume_key(a_run())) == "r1"
-    assert process.returncode == -signal.SIGKILL
-    assert names in ([str(n) for n in range(said)], [str(n) for n in range(said + 1)])
-    assert rows(path, "PRAGMA integrity_check") == [("ok",)]
 
 
 def test_a_run_killed_in_the_middle_of_a_write_is_rolled_back(path):

@@ -12,11 +12,6 @@ from assay.harness.results.evidence_file import VERSION, default_path
 from assay.harness.tests.support.evidence_files import MISFITS, of_version, refused
 
 
-def test_the_default_file_is_in_the_cache_folder(monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
-    assert default_path() == Path("/somewhere/assay/evidence-2.sqlite")
-
-
 @pytest.mark.parametrize("cache", ["", "relative/folder"])
 def test_without_a_usable_cache_variable_it_is_in_the_home_folder(monkeypatch, cache):
     monkeypatch.setenv("XDG_CACHE_HOME", cache)
@@ -46,12 +41,6 @@ def test_no_path_opens_the_default_file_and_leaves_that_of_an_earlier_version(
         assert store.path == tmp_path / "assay" / f"evidence-{VERSION}.sqlite"
     assert store.path.is_file()
     assert earlier.read_bytes() == content
-
-
-def test_a_name_that_sqlite_knows_is_a_file_like_any_other(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-    Evidence.open(":memory:").close()
-    assert Path(tmp_path, ":memory:").is_file()
 
 
 @pytest.mark.parametrize("access", [Evidence.open, Evidence.read])

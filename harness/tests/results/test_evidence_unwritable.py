@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 import sqlite3
@@ -23,7 +22,6 @@ from assay.harness.tests.support.evidence_files import (
     DIGEST,
     UPHELD,
     a_run,
-    child,
     refused,
     rows,
 )
@@ -116,15 +114,6 @@ def test_a_read_only_file_can_be_read_and_not_written(unprivileged):
         assert refused(error, path, "cannot be written")
 
 
-def test_a_file_that_cannot_be_read_is_refused(unprivileged):
-    path = unprivileged / "e.sqlite"
-    Evidence.open(path).close()
-    path.chmod(0o000)
-    with pytest.raises(BadInput) as error:
-        Evidence.open(path)
-    assert refused(error, path, "cannot be written")
-
-
 def test_a_full_disk_loses_the_claim_at_hand_and_no_other(store, path):
     store.record("r1", UPHELD, DIGEST)
     (pages,) = rows(path, "PRAGMA page_count")[0]
@@ -135,37 +124,3 @@ def test_a_full_disk_loses_the_claim_at_hand_and_no_other(store, path):
     assert refused(error, path, "disk is full")
     store.record("r1", BROKEN, DIGEST)
     assert store.results("r1") == [UPHELD, BROKEN]
-
-
-def test_a_file_that_may_not_grow_loses_the_claim_at_hand_and_no_other(path):
-    """The operating system's own refusal, in a process that may write files of 128 KiB."""
-    code = """if True:
-        import resource
-        from assay.harness.results.errors import BadInput
-        resource.setrlimit(resource.RLIMIT_FSIZE, (2**17, 2**17))
-        store = Evidence.open(sys.argv[1])
-        store.begin(a_run())
-        try:
-            for number in range(1000):
-                filled = replace(UPHELD, name=str(number), details={"text": "x" * 5000})
-                store.record("r1", filled, "a" * 64)
-        except BadInput as error:
-            print(number, error, sep="\\n")
-    """
-    output, errors = child(code, path).communicate(timeout=300)
-    number, message = output.splitlines()
-    assert (str(path) in message, "is the disk full" in message, errors) == (True, True, "")
-    with Evidence.open(path) as store:
-        names = [result.name for result in store.results("r1")]
-    assert names == [str(n) for n in range(int(number))] != []
-    assert rows(path, "PRAGMA integrity_check") == [("ok",)]
-
-
-def test_a_disk_too_full_for_the_folder_is_bad_input(path, monkeypatch):
-    def full(*_: object, **__: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    monkeypatch.setattr(Path, "mkdir", full)
-    with pytest.raises(BadInput) as error:
-        Evidence.open(path)
-    assert refused(error, path, "No space left on device")

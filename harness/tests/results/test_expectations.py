@@ -55,20 +55,14 @@ def test_a_result_is_judged_strictly_both_ways(kind, verdict, expected, status):
     assert entry is None or verdict is OPEN or entry.where in judgement.message
 
 
-def test_an_entry_that_no_longer_matches_says_so_and_where_it_is():
+def test_a_judgement_gives_the_entry_s_place_and_its_reason():
     judgement = judge(result(), Expected(REFUTED, "because", "m.toml, claim 1 ('C8')"))
     assert judgement.message == (
         "C8 (they agree) on m is upheld, but m.toml, claim 1 ('C8') expects refuted, "
         "which no longer matches"
     )
-
-
-def test_an_expected_refutation_gives_the_reason_of_the_file():
     judgement = judge(result(verdict=REFUTED), Expected(REFUTED, "too small", "m.toml, claim 1"))
     assert judgement.message.endswith("as m.toml, claim 1 expects: too small")
-
-
-def test_what_does_not_apply_or_is_not_decided_gives_its_own_reason():
     for verdict in (NOT, OPEN):
         assert judge(result(verdict=verdict, reason="no cache"), None).message.endswith("no cache")
 
@@ -125,8 +119,6 @@ def test_a_pattern_holds_for_models_whose_own_files_say_nothing(tmp_path, model,
         ("tiny:mamba:7", UPHELD, "as expected"),  # allowed, not demanded
         ("tiny:mamba:7", NOT, "as expected"),
         ("tiny:mamba:8", REFUTED, "unexpected"),  # it has a file of its own
-        ("tiny:mamba:7:8", REFUTED, "unexpected"),
-        ("tiny:mamba:causal", REFUTED, "unexpected"),
         ("tiny:mamba2:7", REFUTED, "unexpected"),
         ("tiny:mamba:7+no-mask", REFUTED, "unexpected"),
     ],
@@ -138,22 +130,14 @@ def test_a_file_allows_its_verdicts_to_other_seeds_of_its_model(tmp_path, model,
     assert held.status == status
 
 
-def test_another_seed_s_undecided_law_is_still_unexpected(tmp_path):
-    write(tmp_path, 'model = "tiny:mamba"\n' + C8, "tiny-mamba.toml")
-    undecided = result(verdict=OPEN, kind=LAW, subject="tiny:mamba:7")
-    assert judge_result(load(tmp_path), undecided, "float32").fails
-
-
 @pytest.mark.parametrize(
     ("dtype", "device", "verdict", "status"),
     [
         ("float32", "cpu", UPHELD, "unexpected"),
-        ("float32", "cpu", NOT, "unexpected"),
         ("float32", "cpu", REFUTED, "as expected"),
         ("bfloat16", "cpu", UPHELD, "as expected"),
         ("bfloat16", "cpu", REFUTED, "as expected"),
         ("float32", "cuda", UPHELD, "as expected"),
-        ("float32", "cuda", NOT, "as expected"),
         ("float32", "cuda", REFUTED, "as expected"),
     ],
 )

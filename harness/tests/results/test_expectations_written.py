@@ -24,7 +24,6 @@ from assay.harness.tests.support.expected import (
     claims_in,
     entry,
     result,
-    together,
     write,
 )
 
@@ -59,7 +58,7 @@ def test_a_file_of_another_dtype_is_not_recorded_over(tmp_path):
 
 
 def test_a_reason_stays_as_long_as_the_verdict_does(tmp_path):
-    write(tmp_path, MODEL + C8 + entry(id="C9", verdict="refuted", reason="gone"))
+    write(tmp_path, MODEL + C8 + entry(id="C9", verdict="refuted", reason="gone"), "renamed.toml")
     path = record(tmp_path, "m", [result("C8", REFUTED), result("C9", OPEN)])
     rows = claims_in(path.read_text())
     assert [row["reason"] for row in rows] == ["because", ""]
@@ -71,16 +70,6 @@ def test_writing_the_same_results_again_changes_no_byte(tmp_path):
     before = path.read_bytes()
     assert record(tmp_path, "m", reversed(results)) == path
     assert path.read_bytes() == before
-
-
-def test_names_are_written_only_where_a_number_has_several_tests(tmp_path):
-    results = [result("C8", name="a"), result("C8", REFUTED, name="b"), result("C9", name="c")]
-    rows = claims_in(record(tmp_path, "m", results).read_text())
-    assert {(row["id"], row.get("name")) for row in rows} == {
-        ("C8", "a"),
-        ("C8", "b"),
-        ("C9", None),
-    }
 
 
 def test_a_run_of_a_few_claims_keeps_the_entries_of_the_others(tmp_path):
@@ -104,28 +93,16 @@ def test_a_file_is_named_after_its_model_and_never_takes_that_of_another(tmp_pat
     assert [record(tmp_path, name, []) for name in names] == paths
 
 
-def test_a_file_that_was_renamed_is_found_by_its_model(tmp_path):
-    path = write(tmp_path, MODEL + C8, "renamed.toml")
-    assert record(tmp_path, "m", [result("C8", REFUTED)]) == path
-    assert load(tmp_path)["m"].expected("C8", "any").reason == "because"
-
-
-def test_a_broken_file_is_not_overwritten(tmp_path):
+def test_what_cannot_be_written_is_bad_input_and_left_as_it_is(tmp_path):
     path = write(tmp_path, "model = ")
-    with pytest.raises(BadInput, match="not TOML"):
-        record(tmp_path, "m", [result()])
+    for folder, model, words in (
+        (tmp_path, "m", "not TOML"),
+        (path, "m", "its folder is a file"),
+        (tmp_path / "new", "caf\udce9", "is not Unicode"),
+    ):
+        with pytest.raises(BadInput, match=words):
+            record(folder, model, [result()])
     assert path.read_text() == "model = "
-
-
-def test_a_folder_that_cannot_be_made_is_bad_input(tmp_path):
-    (tmp_path / "file").touch()
-    with pytest.raises(BadInput, match="its folder is a file"):
-        record(tmp_path / "file", "m", [result()])
-
-
-def test_a_name_that_is_not_unicode_is_bad_input(tmp_path):
-    with pytest.raises(BadInput, match="is not Unicode"):
-        record(tmp_path, "caf\udce9", [])
 
 
 keys = st.tuples(st.text(min_size=1), st.none() | st.text())
@@ -174,24 +151,3 @@ def test_claims_of_one_cause_are_written_together_and_those_without_a_reason_apa
         ["C2", "C8: a", "C8: b"],
         *("C8", "C9", "C9", "C:3"),
     ]
-
-
-def test_a_run_of_one_claim_leaves_the_others_of_its_cause_as_they_were(tmp_path):
-    claims = ("C8: a", "C8: b", "C2")
-    write(tmp_path, MODEL + together(*claims, verdict="refuted", reason="because"))
-    path = record(tmp_path, "m", [result("C8", name="b"), result("C8", REFUTED, name="a")])
-    assert [(r["id"], r.get("name"), r["verdict"]) for r in claims_in(path.read_text())] == [
-        ("C2", None, "refuted"),
-        ("C8", "a", "refuted"),
-        ("C8", "b", "upheld"),
-    ]
-    assert load(tmp_path)["m"].expected("C8", "a").reason == "because"
-
-
-@settings(deadline=None, max_examples=50)
-@given(texts)
-def test_a_reason_of_any_characters_survives_the_file(tmp_path_factory, reason):
-    folder = tmp_path_factory.mktemp("expectations")
-    record(folder, "m", [result("C8", NOT, reason=reason), result("C9", NOT, reason="x")])
-    text = (folder / "m.toml").read_text(encoding="utf-8")
-    assert tomllib.loads(text)["claim"][0]["reason"] == reason

@@ -49,7 +49,6 @@ def test_a_lack_that_is_allowed_must_be_there_in_the_model_and_dtype_of_the_file
     [
         ('[[capability]]\nname = "cache"', "missing required field `reason`"),
         ('[[capability]]\nname = "cache"\nreason = ""', "length >= 1"),
-        ('[[capability]]\nname = "cache"\nreason = "x"\nid = "C1"', "unknown field `id`"),
     ],
 )
 def test_an_entry_of_a_capability_is_read_strictly(tmp_path, text, said):

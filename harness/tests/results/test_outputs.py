@@ -36,9 +36,7 @@ def ran(project: Project) -> Project:
 
 
 COLLIDING = {
-    "evidence and json": ["--evidence=evidence.sqlite", "--json=evidence.sqlite"],
     "evidence and report": ["--evidence=evidence.sqlite", "--report=./x/../evidence.sqlite"],
-    "by a link": ["--evidence=evidence.sqlite", "--json=link.sqlite"],
     "by a hard link": ["--evidence=evidence.sqlite", "--report=hard.sqlite"],
     "that is not there yet": ["--json=new", "--report=new"],
     "JUnit's": ["--json=out.xml", "--junitxml=out.xml"],

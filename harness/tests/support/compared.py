@@ -10,9 +10,8 @@ import numpy as np
 from msgspec.structs import replace
 
 from assay.harness.comparison.sides import Side
-from assay.harness.results.evidence import Evidence
 from assay.harness.results.verdicts import Kind, Result, Verdict
-from assay.harness.tests.support.evidence_files import DIGEST, a_run
+from assay.harness.tests.support.evidence_files import DIGEST, a_run, write
 
 MODEL = "tiny:gpt2"
 
@@ -74,11 +73,4 @@ def kept(
 ) -> Path:
     """An evidence file, made or added to, with a run of these results."""
     subjects = {each.subject: {"digest": DIGEST} for each in results}
-    with Evidence.open(path) as store:
-        store._db.execute("PRAGMA synchronous = OFF")  # thousands of claims, in a test
-        store.begin(a_run(id, **{"subjects": subjects} | run))
-        for result in results:
-            store.record(id, result, DIGEST)
-        if end:
-            store.finish(id, 0)
-    return path
+    return write(path, a_run(id, **{"subjects": subjects} | run), results, end)

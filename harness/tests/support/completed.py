@@ -16,7 +16,7 @@ def completed(
     strategy: Callable[[], st.SearchStrategy[Any]], draws: Sequence[int | bytes]
 ) -> tuple[Any, Any]:
     """The first example that Hypothesis makes of ``draws``, and all of its draws."""
-    found: list[tuple[Any, Any]] = []
+    examples: list[tuple[Any, Any]] = []
 
     @settings(
         max_examples=1,
@@ -27,7 +27,7 @@ def completed(
     )
     @given(st.data())
     def collect(data: st.DataObject) -> None:
-        found.append((data.draw(strategy()), data.conjecture_data.choices))
+        examples.append((data.draw(strategy()), data.conjecture_data.choices))
 
     collect()
-    return found[0]
+    return examples[0]

@@ -6,6 +6,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,18 @@ BROKEN = Result(
     counterexample=Counterexample({"tokens": "Ġa \x00"}, replay="pytest -k C2"),
     details={"layers": [1, 2], "none": None},
 )
+
+
+def write(path: Path, run: RunRecord, results: Iterable[Result], finished: bool = True) -> Path:
+    """An evidence file, made or added to, with a run of these results."""
+    with Evidence.open(path) as store:
+        store._db.execute("PRAGMA synchronous = OFF")  # thousands of claims, in a test
+        store.begin(run)
+        for result in results:
+            store.record(run.id, result, DIGEST)
+        if finished:
+            store.finish(run.id, 0)
+    return path
 
 
 def a_run(id: str = "r1", started: str = "2026-01-01T00:00:00+00:00", **changes: Any) -> RunRecord:
@@ -105,11 +118,7 @@ MISFITS = {
 
 def made(path: Path, *runs: str, claims: int = 3, end: bool = True) -> Path:
     """An evidence file with these runs, of so many claims each."""
-    with Evidence.open(path) as store:
-        for run in runs:
-            store.begin(a_run(run))
-            for number in range(claims):
-                store.record(run, replace(UPHELD, name=f"{run} {number}"), DIGEST)
-            if end:
-                store.finish(run, 0)
+    for run in runs:
+        results = [replace(UPHELD, name=f"{run} {number}") for number in range(claims)]
+        write(path, a_run(run), results, end)
     return path

@@ -1,46 +1,28 @@
-"""Evidence files for tests, written at once."""
+"""Evidence of runs of the library's versions, written at once."""
 
 from __future__ import annotations
 
-import hashlib
 import random
-import sqlite3
-from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
-from assay.harness.results.encoding import encode
-from assay.harness.results.evidence import Evidence
 from assay.harness.results.records import Counterexample, RunRecord
 from assay.harness.results.verdicts import Kind, Result, Verdict
+from assay.harness.tests.support.evidence_files import DIGEST, a_run, write
+
+__all__ = ["broken", "finding", "law", "run_of", "write"]
 
 
 def run_of(version: str, *subjects: str, **more: Any) -> RunRecord:
-    """A run's record, as `models.loading.runs.describe_run` makes it, without loading torch."""
+    """A run with this version of transformers, on these models."""
     facts = {
         "model_type": "llama", "parameters": 30752, "vocabulary": 101, "context": 64,
-        "hidden": 32, "layers": 2, "digest": "ab" * 32, "capabilities": ["causal"], "missing": {},
+        "hidden": 32, "layers": 2, "digest": DIGEST, "capabilities": ["causal"], "missing": {},
     }  # fmt: skip
-    fields = {
-        "id": f"{random.getrandbits(64):x}",
-        "started": "2026-11-21T15:26:50+00:00",
-        "finished": None,
-        "exit": None,
-        "suite": "0.1.0",
-        "profile": "quick",
-        "seed": 0,
-        "device": "cpu",
-        "dtype": "float32",
-        "attention": None,
-        "versions": {"python": "3.11.7", "torch": "2.13.0", "transformers": version},
-        "platform": "Linux",
-        "threads": 1,
-        "subjects": {name: facts for name in subjects},
-    }
-    return msgspec.convert(fields | more, RunRecord)
+    versions = {"python": "3.11.7", "torch": "2.13.0", "transformers": version}
+    fields = {"id": f"{random.getrandbits(64):x}", "versions": versions, "threads": 1}
+    return a_run(**fields | {"subjects": dict.fromkeys(subjects, facts)} | more)
 
 
 def law(
@@ -68,45 +50,11 @@ def broken(subject: str, **more: Any) -> Result:
     return law(subject, **(usual | more))
 
 
-def finding(subject: str, name: str, value: float, verdict: Verdict = Verdict.UPHELD) -> Result:
-    """A finding with an interval around its value, held against a bound of 0.25."""
+def finding(subject: str, name: str, value: float) -> Result:
+    """An upheld finding with an interval around its value, compared with a bound of 0.25."""
     return Result(
-        "A1", name, Kind.FINDING, subject, verdict, value, 0.25, 3.0,
+        "A1", name, Kind.FINDING, subject, Verdict.UPHELD, value, 0.25, 3.0,
         interval=(value * 0.8, value * 1.2), examples=64,
         details={"claimed": "median ≤ 0.25", "control": "noise", "control value": 2.0,
                  "control must be": "beyond: median ≤ 0.25", "control interval": [1.5, 2.5]},
     )  # fmt: skip
-
-
-def write(
-    path: Path,
-    run: RunRecord,
-    results: Iterable[Result],
-    finished: bool = True,
-    recorded: str | None = None,
-) -> Path:
-    """Put a run with its results into an evidence file, as if recorded at ``recorded``."""
-    with Evidence.open(path) as evidence:
-        evidence.begin(run)
-        if finished:
-            evidence.finish(run.id, 0)
-    rows = [_row(run, result, recorded or run.started) for result in results]
-    with sqlite3.connect(path) as db:
-        names = ", ".join(rows[0]) if rows else ""
-        places = ", ".join(f":{name}" for name in rows[0]) if rows else ""
-        if rows:
-            db.executemany(f"INSERT INTO claims ({names}) VALUES ({places})", rows)
-    db.close()
-    return path
-
-
-def _row(run: RunRecord, result: Result, recorded: str) -> dict[str, Any]:
-    return {
-        "run": run.id,
-        "claim": result.id,
-        "name": result.name,
-        "subject": result.subject,
-        "digest": hashlib.sha256(result.subject.encode()).hexdigest(),
-        "recorded": recorded,
-        "result": encode(result),
-    }

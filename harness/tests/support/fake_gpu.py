@@ -1,7 +1,6 @@
-"""GPUs that are not there: events, streams, graphs and time, for tests of code that needs CUDA.
+"""GPUs that are not there: streams and graphs, for tests of code that needs CUDA.
 
-Within `installed` every tensor says that it lies on a GPU, and is computed by the processor.  An
-operation takes time on the GPU's own clock, while the host's stands still until it waits.  What
+Within `installed` every tensor says that it lies on a GPU, and is computed by the processor.  What
 CUDA does not allow raises, as it does there; what is only wrong is kept in `Gpus.mistakes`.
 """
 
@@ -20,9 +19,6 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-OPERATION, CALL = 1e-3, 1e-5
-"""Seconds of every operation on a fake GPU, and of the host to queue one."""
-
 READING = {"_local_scalar_dense", "nonzero", "masked_select", "equal", "_unique2", "is_nonzero"}
 """Operations of which the host needs a result."""
 
@@ -35,37 +31,26 @@ class Gpus:
         self.place = torch.device("cuda", count - 1)
         self.calls: list[str] = []
         self.mistakes: list[str] = []
-        self.host, self.done = 0.0, [0.0] * count
         self.chosen = 0
         self.recording: Graph | None = None
         self.streams: list[Stream] = []
         self.made: list[Stream] = []
 
-    def now(self) -> float:
-        """The host's clock; to read it while a GPU works is a mistake."""
-        if any(done > self.host for done in self.done):
-            self.mistakes.append("the clock was read while the GPU works: a missing synchronise")
-        return self.host
-
-    def work(self, index: int | None = None, seconds: float = OPERATION) -> None:
-        """Queue so much work in the current stream."""
-        index = self.place.index if index is None else index
-        self.host += CALL
-        self.done[index] = max(self.done[index], self.host) + seconds
+    def work(self) -> None:
+        """Queue an operation in the current stream."""
         current = self.streams[-1]
         current.queued[current] += 1
         if any(current.queued[other] < other.queued[other] for other in self.made):
             self.mistakes.append("a stream does not wait for another's work")
 
-    def wait(self, what: str, index: int | None = None) -> None:
-        """Let the host wait for a GPU."""
+    def wait(self, what: str) -> None:
+        """Refuse that the host waits while a graph is recorded."""
         if self.recording is not None:
             raise RuntimeError(f"CUDA error: the stream is capturing a graph ({what})")
-        self.host = max(self.host, self.done[self.place.index if index is None else index])
 
     def synchronize(self, device: Any = None) -> None:
         index = self.chosen if device is None else torch.device(device).index or 0
-        self.wait("synchronize", index)
+        self.wait("synchronize")
         self.calls.append(f"synchronize cuda:{index}")
 
     @contextlib.contextmanager
@@ -92,7 +77,7 @@ class Gpus:
             "get_device_properties": lambda device=None: about,
             "mem_get_info": lambda device=None: (self.memory, self.memory),
             **dict.fromkeys(("memory_reserved", "memory_allocated"), lambda device=None: 0),
-            **{"Event": Event, "Stream": Stream, "CUDAGraph": Graph},
+            **{"Stream": Stream, "CUDAGraph": Graph},
             "current_stream": lambda device=None: self.streams[-1],
             "stream": lambda stream: stream,
             "graph": lambda graph: graph.capture(),
@@ -101,24 +86,6 @@ class Gpus:
 
 here = Gpus()
 """The GPUs that are installed now."""
-
-
-class Event:
-    """A mark in a GPU's queue, as `torch.cuda.Event`."""
-
-    def __init__(self, enable_timing: bool = False) -> None:
-        self.at = -1.0
-
-    def record(self) -> None:
-        self.at = max(here.done[here.chosen], here.host)
-
-    def synchronize(self) -> None:
-        here.host = max(here.host, self.at)
-
-    def elapsed_time(self, end: Event) -> float:
-        if end.at > here.host:
-            raise RuntimeError("CUDA error: device not ready")
-        return 1e3 * (end.at - self.at)
 
 
 class Stream:
@@ -165,8 +132,8 @@ class Graph:
         for argument, value in zip(func._schema.arguments, args, strict=False):
             if argument.alias_info is not None and argument.alias_info.is_write:
                 for tensor in _tensors(value):
-                    kept = tensor, tensor.detach().clone()
-                    self.before.setdefault(tensor.untyped_storage().data_ptr(), kept)
+                    before = tensor, tensor.detach().clone()
+                    self.before.setdefault(tensor.untyped_storage().data_ptr(), before)
         self.operations.append((func, args, kwargs, results := func(*args, **kwargs)))
         return results
 

@@ -62,6 +62,12 @@ class Reader(HTMLParser):
         """The values of an attribute, wherever it is."""
         return [a[attribute] or "" for _, a in self.elements if attribute in a]
 
+    def is_harmless(self) -> None:
+        """Assert that the page has its own script only, and nothing that was made of a text."""
+        assert len(self.all("script")) == 1
+        assert not self.all("img")
+        assert not any(name.startswith("on") for _, a in self.elements for name in a)
+
 
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(1)>'\"{{ 7*7 }}"
 

@@ -65,13 +65,9 @@ def compressed(scheme: dict[str, Any], activations: dict[str, Any] | None = None
                 tensors[name] = whole
         save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
         layers = {"targets": ["Linear"], "weights": scheme, "input_activations": activations}
-        quantised(folder, "compressed-tensors", format=kind, quantization_status="compressed")
-        edit = {"config_groups": {"group_0": layers}, "ignore": ["lm_head"]}
-        quantised(
-            folder,
-            "compressed-tensors",
-            **{"format": kind, "quantization_status": "compressed"} | edit,
-        )
+        groups = {"config_groups": {"group_0": layers}, "ignore": ["lm_head"]}
+        settings = {"format": kind, "quantization_status": "compressed"} | groups
+        quantised(folder, "compressed-tensors", **settings)
 
     return write
 
