@@ -23,8 +23,8 @@ from assay.harness.models.reference.tolerances import ROUTER_GAP, TOLERANCES, To
 from assay.harness.models.subject.rows import Rows
 from assay.harness.models.subject.subject import Subject
 from assay.harness.operations.parity import control, recording, tensors
+from assay.harness.operations.parity.compared_prompts import NUMBER, prompts
 from assay.harness.operations.parity.outcome import AS_RUN, IN_FLOAT64, Divergence, Parity
-from assay.harness.operations.parity.prompts import NUMBER, prompts
 from assay.harness.operations.parity.recording import STATE, Site, rows
 from assay.harness.results.errors import Missing, brief
 from assay.harness.results.records import Counterexample

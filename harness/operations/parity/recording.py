@@ -128,9 +128,10 @@ def module_calls(
         return lambda module, inputs, result: note(key, site, result)
 
     hooks = []
-    for module, *place in _modules(subject):
-        hooks.append(module.register_forward_pre_hook(before(*place), with_kwargs=True))
-        hooks.append(module.register_forward_hook(after(*place)))
+    for module, key, name, block in _modules(subject):
+        gets, returns = before(key, name, block), after(key, name, block)
+        hooks.append(module.register_forward_pre_hook(gets, with_kwargs=True))
+        hooks.append(module.register_forward_hook(returns))
     try:
         yield tensors, sites
     finally:

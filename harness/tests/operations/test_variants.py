@@ -11,7 +11,6 @@ from transformers.models.gpt2.modeling_gpt2 import GPT2MLP
 
 from assay.harness.models.capabilities import Missing
 from assay.harness.models.subject import compat
-from assay.harness.models.subject.rows import Rows
 from assay.harness.operations import variants
 from assay.harness.tests.support.toys import fresh, toy
 
@@ -24,13 +23,6 @@ def test_a_saved_model_is_loaded_bit_for_bit_and_once(model_type):
     assert copy is variants.saved_and_loaded(subject)
     theirs = copy.model.state_dict()
     assert all(torch.equal(t, theirs[name]) for name, t in subject.model.state_dict().items())
-
-
-def test_the_share_that_differs_is_the_worst_tensor_s():
-    one = Rows({"state 0": torch.zeros(1, 2, 2), "logits": torch.zeros(1, 2, 4)})
-    other = Rows({"state 0": torch.tensor([[[0.0, 1], [0, 0]]]), "logits": torch.zeros(1, 2, 4)})
-    assert variants.share_that_differs(one, one) == 0
-    assert variants.share_that_differs(one, other) == 0.25
 
 
 def test_a_nudge_changes_one_embedding_and_does_not_last():
