@@ -9,7 +9,8 @@ import pytest
 from assay.fixtures.prompts import prompts
 from assay.harness.checking import reference
 from assay.harness.checking.laws import law
-from assay.harness.operations import adapters, variants
+from assay.harness.models.reference.tolerances import unequal_bits
+from assay.harness.operations import adapters
 
 SOURCE = "beyond the documents; LoRA (arXiv 2106.09685), section 4"
 
@@ -112,6 +113,6 @@ def judge_equal(check, runs, observed, when):
     """The rows are those of two equal ``runs``, of the same tokens, or as near as these are."""
     first, again = runs
     check.details.setdefault("share of elements whose bits differ", []).append(
-        variants.share_that_differs(first, observed)
+        unequal_bits(first, observed)
     )
     check.equal_runs(first, lambda: again, observed, same_tokens=True, where=when)

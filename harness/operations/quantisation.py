@@ -197,11 +197,7 @@ def dense(quantised: Subject) -> Subject:
     """
     model: Any = dequantised.in_dtype(copy_model(quantised.model), quantised.dtype)
     model.hf_quantizer = None
-    return Subject(
-        *(f"{quantised.name}, dequantised", model, quantised.tokenizer),
-        attends=quantised.attends,
-        provenance=quantised.provenance,
-    )
+    return variants.copied_as(quantised, f"{quantised.name}, dequantised", model)
 
 
 def reference(quantised: Subject, ids: Tensor) -> Reference:
@@ -241,14 +237,14 @@ def _rounding(quantised: Subject) -> Subject:
         parent, _, last = name.rpartition(".")[0].rpartition(".")
         layer = model.get_submodule(f"{parent}.{last}".removeprefix("."))
         setattr(model.get_submodule(parent), last, int8.Int8(layer.weight, layer.bias))
-    return Subject(plain.name, model, attends=plain.attends, provenance=plain.provenance)
+    return variants.copied_as(plain, plain.name, model)
 
 
 @memo
 def _narrower(quantised: Subject) -> Subject:
     plain = dense(quantised)
     model: Any = nn.Module.to(copy_model(plain.model), _computes_in(quantised))
-    return Subject(plain.name, model, attends=plain.attends, provenance=plain.provenance)
+    return variants.copied_as(plain, plain.name, model)
 
 
 def tolerance(quantised: Subject) -> Tolerance:

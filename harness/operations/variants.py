@@ -23,7 +23,6 @@ from assay.harness.models.reference.upcasting import cast
 from assay.harness.models.subject import compat
 from assay.harness.models.subject.memo import memo
 from assay.harness.models.subject.provenance import UNTRAINED
-from assay.harness.models.subject.rows import Rows
 from assay.harness.models.subject.subject import Subject
 from assay.harness.models.subject.wrapped import Wrapped
 from assay.harness.results.errors import REFUSALS, BadInput, brief, first_line, mixes_dtypes
@@ -173,6 +172,15 @@ def in_dtype(subject: Subject, dtype: torch.dtype) -> Subject:
     return other
 
 
+def copied_as(subject: Subject, name: str, model: PreTrainedModel) -> Subject:
+    """The subject of ``model``, a copy of the subject's: without the record of injected faults."""
+    return Subject(
+        *(name, model, subject.tokenizer),
+        attends=subject.attends,
+        provenance=subject.provenance,
+    )
+
+
 def sharing_weights(subject: Subject) -> Subject:
     """A copy of the subject with its own weights, in which a trace may leave what it likes."""
     own = {id(each): each for each in subject.model.parameters()}
@@ -180,11 +188,7 @@ def sharing_weights(subject: Subject) -> Subject:
         for clock in subject.clocks:
             pauses.enter_context(clock.paused())
         model = copy_model(subject.model, own)
-    return Subject(
-        *(f"{subject.name}, traced", model, subject.tokenizer),
-        attends=subject.attends,
-        provenance=subject.provenance,
-    )
+    return copied_as(subject, f"{subject.name}, traced", model)
 
 
 KEPT_SHARE = 0.125
@@ -253,11 +257,7 @@ def quantised(subject: Subject, bits: int = 8) -> Subject:
         model = copy.deepcopy(subject.model)
         allocation.allocated(model)
         name = f"{subject.name} in {bits} bits"
-        rounded = Subject(
-            *(name, model, subject.tokenizer),
-            attends=subject.attends,
-            provenance=subject.provenance,
-        )
+        rounded = copied_as(subject, name, model)
         with torch.no_grad():
             for weights in rounded.blocks.parameters():
                 if weights.ndim == 2:
@@ -276,11 +276,6 @@ def round_rows(rows: Tensor, bits: int) -> Tensor:
     largest = rows.abs().amax(1, keepdim=True).clamp_min(torch.finfo(rows.dtype).tiny)
     scale = largest / (2 ** (bits - 1) - 1)
     return torch.mul((rows / scale).round(), scale)
-
-
-def share_that_differs(one: Rows, other: Rows) -> float:
-    """The largest share, over tensors, of elements whose bits differ."""
-    return max(bit_equal(tensor, other[name]) for name, tensor in one.tensors.items())
 
 
 def differences(one: Subject, other: Subject) -> dict[str, float]:

@@ -26,10 +26,11 @@ from assay.harness.models.machine.shortage import ENDS, shortage
 from assay.harness.models.subject import meant
 from assay.harness.models.subject.subject import Subject
 from assay.harness.operations import variants
-from assay.harness.operations.parity.comparison import Comparison
+from assay.harness.operations.parity.comparison import Pair
 from assay.harness.operations.parity.next_tokens import distributions
 from assay.harness.operations.parity.outcome import AS_RUN as AS_RUN
 from assay.harness.operations.parity.outcome import IN_FLOAT64 as IN_FLOAT64
+from assay.harness.operations.parity.outcome import Divergence as Divergence
 from assay.harness.operations.parity.outcome import Parity as Parity
 from assay.harness.operations.parity.tensors import unlike_weights
 from assay.harness.results.errors import BadInput, Missing, brief
@@ -68,13 +69,13 @@ def _outputs(subject: Subject) -> list[str]:
     n = max(2, subject.shortest)
     ids = subject.content(torch.arange(n, device=subject.device)[None])
     try:
-        found = subject.rows(ids, states=False)
+        rows = subject.rows(ids, states=False)
     except ENDS as error:
         why = shortage(error) or brief(error)
         raise BadInput(f"{subject.name}: cannot run a prompt ({why})") from error
     return [
         f"{name} {tensor.shape[-1]} wide"
-        for name, tensor in found.tensors.items()
+        for name, tensor in rows.tensors.items()
         if name != "router gap"
     ]
 
@@ -98,19 +99,18 @@ def compare(
 
 
 def _compared(one: Subject, other: Subject, profile: Profile, seed: int, states: bool) -> Parity:
-    outcome = Parity([])
-    given = one, other
-    one, other, notes = in_one_dtype(one, other)
+    outcome = Parity()
+    mine, theirs, notes = in_one_dtype(one, other)
     outcome.notes += notes
-    comparison = Comparison(one, other, profile, seed, states, outcome)
-    as_run, in_float64 = comparison.as_run(), comparison.in_float64()
+    pair = Pair(mine, theirs, profile, seed, states, outcome)
+    as_run, in_float64 = pair.as_run(), pair.in_float64()
     if as_run.verdict is Verdict.UPHELD and in_float64.verdict is Verdict.REFUTED:
-        why = f"as they run, rounding in {dtype_name(other.dtype)} hides the difference"
+        why = f"as they run, rounding in {dtype_name(theirs.dtype)} hides the difference"
         in_float64 = replace(in_float64, reason=why)
     outcome.results = [as_run, in_float64]
-    outcome.unlike = unlike_weights(one, other)
+    outcome.unlike = unlike_weights(mine, theirs)
     try:
-        outcome.distributions = distributions(*given, profile, seed)
+        outcome.distributions = distributions(one, other, profile, seed)
     except ENDS as error:
         why = shortage(error) or brief(error)
         outcome.notes.append(f"next tokens cannot be compared ({why})")

@@ -19,68 +19,55 @@ from assay.harness.checking.reference import Reference, run_elsewhere
 from assay.harness.models.machine.devices import dtype_name
 from assay.harness.models.machine.shortage import ENDS, shortage
 from assay.harness.models.reference import precision
-from assay.harness.models.reference.tolerances import (
-    ROUTER_GAP,
-    TOLERANCES,
-    Tolerance,
-)
+from assay.harness.models.reference.tolerances import ROUTER_GAP, TOLERANCES, Tolerance
 from assay.harness.models.subject.rows import Rows
 from assay.harness.models.subject.subject import Subject
-from assay.harness.operations.parity import control, divergence, states, tensors
-from assay.harness.operations.parity.control import Moved
-from assay.harness.operations.parity.divergence import Divergence
-from assay.harness.operations.parity.outcome import AS_RUN, IN_FLOAT64, Parity
-from assay.harness.operations.parity.prompts import NUMBER, prompts
-from assay.harness.operations.parity.states import OUTPUTS, STATE, block_names
+from assay.harness.operations.parity import control, recording, tensors
+from assay.harness.operations.parity.compared_prompts import NUMBER, prompts
+from assay.harness.operations.parity.outcome import AS_RUN, IN_FLOAT64, Divergence, Parity
+from assay.harness.operations.parity.recording import STATE, Site, rows
 from assay.harness.results.errors import Missing, brief
 from assay.harness.results.records import Counterexample
 from assay.harness.results.verdicts import Kind, Result, Verdict, margin
 
 
-@dataclass
-class Comparison:
-    """The two comparisons of ``one`` with ``other``, in one dtype."""
+class Pair:
+    """Two models in one dtype, the prompts that both get, and the ``outcome`` to fill."""
 
-    one: Subject
-    other: Subject
-    profile: Profile
-    seed: int
-    with_states: bool
-    outcome: Parity
-
-    def __post_init__(self) -> None:
-        for each in (self.one, self.other):
-            each.reach = self.profile.reach
-        self.prompts = prompts(self.one, self.other, self.profile, self.seed)
-        self.way, why = states.NONE, "logits alone were asked for"
-        if self.with_states:
-            self.way, why = states.common_states(
-                self.one, self.other, min(self.prompts, key=lambda p: p.shape[1])
+    def __init__(
+        self,
+        one: Subject,
+        other: Subject,
+        profile: Profile,
+        seed: int,
+        states: bool,
+        outcome: Parity,
+    ) -> None:
+        self.one, self.other, self.outcome = one, other, outcome
+        for each in (one, other):
+            each.reach = profile.reach
+        self.prompts = prompts(one, other, profile, seed)
+        self.states, why = states, "logits alone were asked for"
+        if states:
+            shortest = min(self.prompts, key=lambda ids: ids.shape[1])
+            self.states, why = recording.common_states(one, other, shortest)
+        rest = "logits, and the output of each block"
+        outcome.notes.append(f"compared: {rest if self.states else f'logits alone ({why})'}")
+        if one.context != other.context:
+            limits = [
+                "no limit" if each.context is None else f"a limit of {each.context}"
+                for each in (one, other)
+            ]
+            outcome.notes.append(
+                f"prompts: {one.name} has {limits[0]} on tokens and {other.name} {limits[1]}; "
+                "longer prompts are not compared"
             )
-        compared = f"compared: logits, and {states.WAYS[self.way]}"
-        if self.way == states.NONE:
-            compared = f"compared: logits alone ({why})"
-        self.outcome.notes.append(compared)
-        contexts = self.one.context, self.other.context
-        if contexts[0] != contexts[1]:
-            words = ["no limit" if each is None else f"a limit of {each}" for each in contexts]
-            self.outcome.notes.append(
-                f"prompts: {self.one.name} has {words[0]} on tokens and {self.other.name} "
-                f"{words[1]}; longer prompts are not compared"
-            )
-        self.alike = states.is_one_class(self.one, self.other)
 
     @property
-    def tolerance(self) -> Tolerance:
-        """That of the coarser precision in which the two compute."""
-        kinds = {precision.working(each) for each in (self.one, self.other)}
-        return TOLERANCES[max(kinds, key=lambda dtype: torch.finfo(dtype).eps)]
-
-    def rows(self, subject: Subject, ids: Tensor) -> Rows:
-        """The compared rows of a pass."""
-        return states.rows(subject, ids, self.way)
-
-    # -- the two comparisons --------------------------------------------------------------------
+    def is_one_class(self) -> bool:
+        """Whether both models are of one class, or of one function's making."""
+        pair = self.one.model, self.other.model
+        return len({(type(each), getattr(each.config, "inner", "")) for each in pair}) == 1
 
     def as_run(self) -> Result:
         """The rows of both as they run, each as near to float64 as the other's."""
@@ -91,285 +78,296 @@ class Comparison:
             except Missing:  # then the other way round: agreeing goes both ways
                 one, other, exact = other, one, one.oracle
         except Missing as missing:
-            return self._without(AS_RUN, Verdict.INCONCLUSIVE, str(missing))
-        return Level(self, AS_RUN, self.tolerance, (one, other, exact), other).settle()
+            return self.result(AS_RUN, Verdict.INCONCLUSIVE, str(missing))
+        kinds = {precision.working(each) for each in (one, other)}
+        coarse = max(kinds, key=lambda dtype: torch.finfo(dtype).eps)
+        return Level(self, AS_RUN, TOLERANCES[coarse], one, other, exact).judge()
 
     def in_float64(self) -> Result:
         """The float64 copies of both."""
         if self.other.dtype == torch.float64:
             why = "the models run in float64 themselves"
-            return self._without(IN_FLOAT64, Verdict.NOT_APPLICABLE, why)
-        dtype, same = torch.float32, tensors.same_numbers(self.one, self.other)
-        if not same and self.other.dtype == dtype:
-            self.outcome.notes.append(
-                "the weights are not the same numbers: what no prompt used may differ"
-            )
-        elif not same:
-            dtype = self.other.dtype
-            self.outcome.notes.append(
-                "the weights are not the same numbers: in float64, too, the bound is that of "
-                f"{dtype_name(dtype)}, to which they are rounded"
-            )
+            return self.result(IN_FLOAT64, Verdict.NOT_APPLICABLE, why)
+        dtype, notes = torch.float32, self.outcome.notes
+        if not tensors.same_numbers(self.one, self.other):
+            dtype, unlike = self.other.dtype, "the weights are not the same numbers: "
+            if dtype == torch.float32:
+                notes.append(f"{unlike}what no prompt used may differ")
+            else:
+                notes.append(
+                    f"{unlike}in float64, too, the bound is that of {dtype_name(dtype)}, to which "
+                    "they are rounded"
+                )
         try:
-            models = self.one.oracle, self.other.oracle, self.other.oracle
+            one, other = self.one.oracle, self.other.oracle
         except Missing as missing:
-            return self._without(IN_FLOAT64, Verdict.NOT_APPLICABLE, str(missing))
-        return Level(
-            self, IN_FLOAT64, TOLERANCES[dtype], models, self.other.oracle, dtype
-        ).settle()
+            return self.result(IN_FLOAT64, Verdict.NOT_APPLICABLE, str(missing))
+        return Level(self, IN_FLOAT64, TOLERANCES[dtype], one, other, other, dtype).judge()
 
-    def _without(self, name: str, verdict: Verdict, why: str) -> Result:
+    def result(self, name: str, verdict: Verdict, why: str = "") -> Result:
+        """A result without numbers."""
         return Result(NUMBER, name, Kind.LAW, self.one.name, verdict, reason=why)
 
 
 @dataclass
 class Level:
-    """One of the comparisons: ``models`` are the one observed, the plain path, the reference.
+    """One of the comparisons: ``one`` is observed, ``plain`` calibrates its bound, and ``exact``
+    is the reference of both.
 
-    ``moves`` is the model whose weight the control moves.  With ``rounded`` the plain path is the
-    reference with what every module returns rounded to that dtype.
+    With ``rounded`` the plain path is rounded to that dtype after every module.
     """
 
-    comparison: Comparison
+    pair: Pair
     name: str
     tolerance: Tolerance
-    models: tuple[Subject, Subject, Subject]
-    moves: Subject
+    one: Subject
+    plain: Subject
+    exact: Subject
     rounded: torch.dtype | None = None
 
     def __post_init__(self) -> None:
-        self.check = Check(self.models[2] if self.rounded else self.models[1])
+        self.check = Check(self.plain)
 
-    def plain(self, ids: Tensor) -> Rows:
+    def run_plain(self, ids: Tensor, states: bool) -> Rows:
         """The rows by which the bound is calibrated."""
-        subject = self.models[1]
         if self.rounded is None:
-            return self.comparison.rows(subject, ids)
+            return rows(self.plain, ids, states)
         with (
-            states.rounding_to(subject, self.rounded),
-            states.moved_tables(subject, torch.float32),
+            recording.rounding_to(self.plain, self.rounded),
+            recording.moved_tables(self.plain, torch.float32),
         ):
-            return self.comparison.rows(subject, ids)
+            return rows(self.plain, ids, states)
 
-    def elsewhere(self, ids: Tensor) -> list[Rows]:
-        """The plain path as other machines round it, and with tables made otherwise."""
-        exact = self.tolerance == TOLERANCES[torch.float64]
-        with states.moved_tables(self.models[1], torch.float64 if exact else torch.float32):
-            other_tables = self.comparison.rows(self.models[1], ids)
-        return [*run_elsewhere(lambda: self.plain(ids))(), other_tables]
+    def reference(self, ids: Tensor, states: bool) -> Reference:
+        """The plain path, its reference, and the plain path as other machines round it, and with
+        tables made otherwise, for a batch of ids [batch, n].
+        """
 
-    def reference(self, ids: Tensor) -> Reference:
-        """The plain path and its reference for a batch of ids [batch, n]."""
-        elsewhere: Callable[[], Sequence[Rows]] = tuple
-        if self.rounded is None:
-            elsewhere = functools.cache(lambda: self.elsewhere(ids))
-        return Reference(self.plain(ids), self.comparison.rows(self.models[2], ids), elsewhere)
+        @functools.cache
+        def elsewhere() -> Sequence[Rows]:
+            exact = self.tolerance == TOLERANCES[torch.float64]
+            with recording.moved_tables(self.plain, torch.float64 if exact else torch.float32):
+                other_tables = rows(self.plain, ids, states)
+            return [*run_elsewhere(lambda: self.run_plain(ids, states))(), other_tables]
 
-    def same(self, expected: Reference, observed: Rows) -> Broken | None:
-        """How the two differ, if they do.
+        plain, exact = self.run_plain(ids, states), rows(self.exact, ids, states)
+        return Reference(plain, exact, tuple if self.rounded else elsewhere)
+
+    def difference(self, ids: Tensor, states: bool) -> Broken | None:
+        """How the two differ on a batch of ids [batch, n], if they do.
 
         Raises `Unsettled` where the plain path itself is off by more than any bound allows, as
         where it overflows.
         """
+        expected = self.reference(ids, states)
         self.check.record.begin()
         for name, own in expected.errors(ROUTER_GAP * self.tolerance.floor).items():
             if not own.error <= self.tolerance.most:
+                other = self.pair.other
                 raise Unsettled(
-                    f"{self.comparison.other.name} itself is off by {own.error:.2g} at {name}, "
-                    f"which is more than any bound in {dtype_name(self.comparison.other.dtype)}"
+                    f"{other.name} itself is off by {own.error:.2g} at {name}, which is more than "
+                    f"any bound in {dtype_name(other.dtype)}"
                 )
+        return self.compare(self.check, expected, rows(self.one, ids, states))
+
+    def compare(self, check: Check, expected: Reference, observed: Rows) -> Broken | None:
+        """How ``observed`` differs from the reference by more than the bound, if it does."""
         try:
-            self.check.same(expected, observed, self.tolerance)
+            check.same(expected, observed, self.tolerance)
         except Broken as broken:
             return broken
         return None
 
-    def settle(self) -> Result:
-        """Compare on every prompt until one breaks, run the control, and judge."""
+    def judge(self) -> Result:
+        """Compare on every prompt until one shows a difference, run the control, and judge."""
         began = time.perf_counter()
-        tried, settled = 0, list[Tensor]()
-        broken: tuple[Broken, Tensor] | None = None
-        result = self._result(Verdict.INCONCLUSIVE, "")
-        for ids in self.comparison.prompts:
-            tried += 1
+        compared, reason = list[Tensor](), ""
+        broken: Broken | None = None
+        result = self.pair.result(self.name, Verdict.INCONCLUSIVE)
+        for ids in self.pair.prompts:
+            result = replace(result, examples=result.examples + 1)
             try:
-                found = self.same(self.reference(ids), self.comparison.rows(self.models[0], ids))
+                broken = self.difference(ids, self.pair.states)
             except Unsettled as error:
-                result = replace(result, reason=str(error))
+                reason = str(error)
                 continue
             except ENDS as error:
                 why = shortage(error) or brief(error)
                 reason = f"ids {[*ids.shape]} cannot be run by both ({why})"
-                return replace(result, reason=reason, examples=tried)
-            settled.append(ids)
-            if found is not None:
-                broken = found, ids
+                return replace(result, reason=reason)
+            compared.append(ids)
+            if broken is not None:
                 break
-        observed, allowed = self.check.record.observed, self.check.record.allowed
-        moved = self.control(settled or self.comparison.prompts)
-        details: dict[str, Any] = {"controls": {}, "moved weight": moved and moved.as_json()}
-        details["prompts compared"] = f"{len(settled)} of {tried}"
+        observed, allowed, tried = self.check.record.observed, self.check.record.allowed, result.examples
+        moved = self.control(compared or self.pair.prompts)
+        says = "there is no weight to move" if moved is None else str(moved)
         seen = moved is not None and moved.by is not None
-        details["controls"]["one weight moved"] = {
-            "says": "no weight to move" if moved is None else str(moved),
-            "rejected": int(seen),
-            "tried": int(moved is not None),
-            "margin": 0.0,
+        details: dict[str, Any] = {
+            "controls": {
+                "one weight moved": {
+                    "says": says,
+                    "rejected": int(seen),
+                    "tried": int(moved is not None),
+                    "margin": 0.0,
+                }
+            },
+            "moved weight": moved and moved.as_json(),
+            "prompts compared": f"{len(compared)} of {tried}",
         }
-        result = replace(
-            result,
-            observed=observed,
-            bound=allowed,
-            margin=margin(observed, allowed),
-            examples=tried,
-            details=details,
-        )
         if broken is not None:
-            result = self._broken(result, *broken)
-        elif 2 * len(settled) < tried:
-            left = f"{tried - len(settled)} of {tried} prompts cannot be compared"
-            result = replace(result, reason=f"{left}: {result.reason}")
-        elif not seen:
-            what = "there is no weight to move" if moved is None else str(moved)
-            result = replace(result, reason=f"the control was not rejected: {what}")
+            result = self.refuted(result, *self.smallest(compared[-1], broken), details)
         else:
-            result = replace(result, verdict=Verdict.UPHELD, reason="")
+            uncompared = tried - len(compared)
+            if 2 * len(compared) < tried:
+                reason = f"{uncompared} of {tried} prompts cannot be compared: {reason}"
+            elif not seen:
+                reason = f"the control was not rejected: {says}"
+            else:
+                result, reason = replace(result, verdict=Verdict.UPHELD), ""
+            numbers = {"observed": observed, "bound": allowed, "margin": margin(observed, allowed)}
+            result = replace(result, reason=reason, details=details, **numbers)
         return replace(result, seconds=time.perf_counter() - began)
-
-    def _result(self, verdict: Verdict, why: str) -> Result:
-        subject = self.comparison.one.name
-        return Result(NUMBER, self.name, Kind.LAW, subject, verdict, reason=why)
 
     # -- where they differ ----------------------------------------------------------------------
 
-    def _broken(self, result: Result, broken: Broken, ids: Tensor) -> Result:
-        ids, broken = self._smallest(ids, broken)
-        reason = ""
-        verdict = Verdict.REFUTED
-        of_states = broken.where.startswith(STATE) and not self.comparison.alike
-        if of_states and not self._logits_differ():
+    def smallest(self, ids: Tensor, broken: Broken) -> tuple[Tensor, Broken]:
+        """The shortest of some beginnings of a prompt on which the two differ, and how."""
+        first = max(self.pair.one.shortest, self.pair.other.shortest)
+        lengths = {first, *(2**k for k in range(12)), ids.shape[1]}
+        for n in sorted(n for n in lengths if first <= n <= ids.shape[1]):
+            for row in ids[:, :n].split(1):
+                try:
+                    difference = self.difference(row, self.pair.states)
+                except (Unsettled, *ENDS):
+                    continue
+                if difference is not None:
+                    return row, difference
+        return ids, broken
+
+    def refuted(
+        self, result: Result, ids: Tensor, broken: Broken, details: dict[str, Any]
+    ) -> Result:
+        """The result for a difference on ``ids`` [batch, n], and where it begins."""
+        verdict, reason = Verdict.REFUTED, ""
+        of_states = broken.where.startswith(STATE) and not self.pair.is_one_class
+        if of_states and not self.outputs_differ():
             verdict = Verdict.INCONCLUSIVE
             reason = (
                 f"the logits agree and the outputs of blocks do not ({broken.where}): the models "
                 "divide their work into blocks otherwise, or logits hide a difference; compare "
                 "logits alone"
             )
-        place = self.locate(ids)
+        place, outcome = self.locate(ids), self.pair.outcome
         if place is not None:
-            result.details["first divergence"] = place.as_json()
-            current = self.comparison.outcome.divergence
+            details["first divergence"] = place.as_json()
             # Float64, which comes last, sees the first difference; else what runs shows it.
-            if current is None or self.name == IN_FLOAT64:
-                self.comparison.outcome.divergence = place
-        text = " | ".join(" ".join(map(str, row)) for row in ids.tolist())
+            outcome.divergence = place
+        inputs = {"ids": " | ".join(" ".join(map(str, row)) for row in ids.tolist())}
+        observed, allowed = broken.observed, broken.allowed
         return replace(
             result,
             verdict=verdict,
             reason=reason,
-            observed=broken.observed,
-            bound=broken.allowed,
-            margin=margin(broken.observed, broken.allowed),
+            observed=observed,
+            bound=allowed,
+            margin=margin(observed, allowed),
             counterexample=Counterexample(
-                inputs={"ids": text},
-                observed=broken.observed,
-                allowed=broken.allowed,
-                where=broken.where,
+                inputs=inputs, observed=observed, allowed=allowed, where=broken.where
             ),
+            details=details,
         )
 
-    def _smallest(self, ids: Tensor, broken: Broken) -> tuple[Tensor, Broken]:
-        """The shortest of some beginnings of a prompt on which the two differ, and how."""
-        first = max(each.shortest for each in (self.comparison.one, self.comparison.other))
-        lengths = {first, *(2**k for k in range(12)), ids.shape[1]}
-        for n in sorted(n for n in lengths if first <= n <= ids.shape[1]):
-            for row in range(len(ids)):
-                some = ids[row : row + 1, :n]
-                try:
-                    observed = self.comparison.rows(self.models[0], some)
-                    if (found := self.same(self.reference(some), observed)) is not None:
-                        return some, found
-                except (Unsettled, *ENDS):
-                    continue
-        return ids, broken
-
-    def _logits_differ(self) -> bool:
-        """Whether the model's outputs differ on any prompt, even if their blocks' agree."""
-        for ids in self.comparison.prompts:
-            expected, observed = self.reference(ids), self.comparison.rows(self.models[0], ids)
-            only = expected.map(_outputs)
+    def outputs_differ(self) -> bool:
+        """Whether the models' outputs differ on any prompt, even if their blocks' agree."""
+        for ids in self.pair.prompts:
             try:
-                if self.same(only, _outputs(observed)) is not None:
+                if self.difference(ids, states=False) is not None:
                     return True
             except Unsettled:
                 continue
         return False
 
     def locate(self, ids: Tensor) -> Divergence | None:
-        """The first block and module whose results differ for ids [1, n]."""
-        one, plain, exact = self.models
-        expected, observed = self.reference(ids), self.comparison.rows(one, ids)
-        settled = expected.settled(ROUTER_GAP * self.tolerance.floor)
-        outputs = {n: t for n, t in expected.oracle.tensors.items() if n.startswith(STATE)}
-        apart = divergence.first_apart(
-            observed.tensors, expected.plain.tensors, outputs, self.tolerance, settled
-        )
-        first = int(apart.name.removeprefix(STATE)) if apart else 0
-        names = block_names(self.comparison.other)
+        """The first module, block or output that differs for ids [batch, n]; None: none does.
 
-        def calls(subject: Subject, run: Callable[[Tensor], Rows]) -> divergence.Calls:
-            with divergence.recorded(subject, *ids.shape) as found:
-                run(ids)
-            return found
+        Where the outputs of the first blocks agree, what their modules do does not count.  Of a
+        module that gets something else already, the cause lies in the code that calls it.
+        """
+        sites: dict[str, Site] = {}
 
-        place = divergence.locate(
-            calls(one, lambda some: self.comparison.rows(one, some)),
-            calls(plain, self.plain),
-            calls(exact, lambda some: self.comparison.rows(exact, some)),
-            self.tolerance,
-            names,
-            first,
-            settled,
+        def record(subject: Subject, run: Callable[[], Rows]) -> tuple[Rows, Rows]:
+            nonlocal sites
+            with recording.module_calls(subject, *ids.shape) as (calls, sites):
+                return run(), Rows(calls)
+
+        states = self.pair.states
+        ends, calls = zip(
+            record(self.one, lambda: rows(self.one, ids, states)),
+            record(self.plain, lambda: self.run_plain(ids, states)),
+            record(self.exact, lambda: rows(self.exact, ids, states)),
+            strict=True,
         )
-        if place is not None:
-            return place
-        if apart is None:  # the blocks agree, and so do modules that both have
-            apart = divergence.first_apart(
-                observed.tensors,
-                expected.plain.tensors,
-                _outputs(expected.oracle).tensors,
-                self.tolerance,
-                settled,
-            )
-            if apart is None:
-                return None
-            return Divergence(None, len(names), "", "", "", apart.observed, apart.allowed)
-        name = names[first - 1] if 0 < first <= len(names) else ""
-        return Divergence(first, len(outputs) - 1, name, "", "", apart.observed, apart.allowed)
+        gaps = ends[-1].tensors.get("router gap")
+        outputs = [name for name in ends[-1].tensors if name != "router gap"]
+        name, broken = self.first_difference(*ends, outputs, gaps)
+        first = int(name.removeprefix(STATE)) if name.startswith(STATE) else 0
+        site = Site(first if name.startswith(STATE) else None, "", "")
+        inside = [name for name, site in sites.items() if (site.block or first) >= first]
+        name, inner = self.first_difference(*calls, inside, gaps)
+        site, broken = (sites[name], inner) if inner else (site, broken)
+        if broken is None:
+            return None
+        names = recording.block_names(self.pair.other)
+        named = names[site.block - 1] if site.block and site.block <= len(names) else ""
+        numbers = broken.observed, broken.allowed
+        return Divergence(site.block, len(names), named, site.module, site.part, *numbers)
+
+    def first_difference(
+        self,
+        observed: Rows,
+        plain: Rows,
+        exact: Rows,
+        names: Sequence[str],
+        gaps: Tensor | None,
+    ) -> tuple[str, Broken | None]:
+        """The first of the tensors ``names`` that ``observed`` differs in by too much, and how.
+
+        ``gaps`` [batch, n, 1] are the router gaps, which say which rows count; None: all do.
+        """
+        for name in names:
+            mine, usual, right = (each.tensors.get(name) for each in (observed, plain, exact))
+            if mine is None or usual is None or right is None:
+                continue
+            if not mine.shape == usual.shape == right.shape:
+                continue
+            reference = {name: right}
+            if gaps is not None and gaps.shape[:2] == right.shape[:2]:
+                reference["router gap"] = gaps
+            expected = Reference(Rows({name: usual}), Rows(reference))
+            try:
+                broken = self.compare(Check(self.plain), expected, Rows({name: mine}))
+            except Unsettled:
+                continue
+            if broken is not None:
+                return name, broken
+        return "", None
 
     # -- the control ----------------------------------------------------------------------------
 
-    def control(self, prompts: Sequence[Tensor]) -> Moved | None:
+    def control(self, prompts: Sequence[Tensor]) -> control.Moved | None:
         """One weight of the model compared with, moved until that is detected on the longest of
         ``prompts``; None: no weight.
         """
         ids = max(prompts, key=lambda each: each.shape[1])
-        expected = self.reference(ids)
+        expected = self.reference(ids, self.pair.states)
         if self.check.wide:
             expected.elsewhere()  # now, while no weight is moved
 
         def detected() -> bool:
-            observed = self.comparison.rows(self.moves, ids)
+            observed = rows(self.plain, ids, self.pair.states)
             try:
-                Check(self.check.subject).same(expected, observed, self.tolerance)
-            except Broken:
-                return True
+                return self.compare(Check(self.plain), expected, observed) is not None
             except Unsettled:
                 return False
-            return False
 
-        return control.smallest(self.moves, detected)
-
-
-def _outputs(rows: Rows) -> Rows:
-    """The model's outputs among the rows, and how clearly experts are chosen."""
-    return rows.only(*(name for name in rows.tensors if name in (*OUTPUTS, "router gap")))
+        return control.smallest(self.plain, detected)

@@ -15,11 +15,10 @@ from torch import Tensor
 from assay.harness.checking import sensitivity
 from assay.harness.models.reference.upcasting import Upcast
 from assay.harness.models.subject.subject import Subject
-from assay.harness.operations.parity.states import block_names
+from assay.harness.operations.parity.recording import block_names
 
 LARGEST_MOVE = 1e4
 """The largest movement of a weight that is tried, in units of its matrix's typical weight."""
-
 
 CANDIDATES = 6
 """Weights that are tried for the control: not every prompt uses every expert."""
@@ -57,28 +56,19 @@ def control_weights(subject: Subject) -> list[tuple[str, Tensor]]:
     """Weights to move for the control, in the order to try: matrices of the middle block first."""
     stack = block_names(subject)
     middle = f"{stack[len(stack) // 2]}." if stack else ""
-    found = []
+    matrices = []
     for name, weight in subject.model.named_parameters():
         stored = weight.data.stored if isinstance(weight.data, Upcast) else weight.data
         if stored.is_floating_point() and stored.ndim >= 2 and stored.numel():
-            found.append((name.removeprefix("inner."), stored))
-    found.reverse()  # the last matrix of a block writes to its output
-    inside = [each for each in found if middle and each[0].startswith(middle)]
-    others = [each for each in found if not (middle and each[0].startswith(middle))]
-    return (inside + others)[:CANDIDATES]
-
-
-def _largest(weight: Tensor) -> tuple[int, float]:
-    """The flat index of the largest element, and the root of the mean square."""
-    flat = weight.detach().reshape(-1)
-    typical = float(flat.double().square().mean().sqrt())
-    return int(flat.abs().argmax()), typical or 1.0
+            matrices.append((name.removeprefix("inner."), stored))
+    matrices.reverse()  # the last matrix of a block writes to its output
+    matrices.sort(key=lambda each: not (middle and each[0].startswith(middle)))
+    return matrices[:CANDIDATES]
 
 
 @contextmanager
-def moved(weight: Tensor, index: int, by: float) -> Iterator[None]:
-    """``weight`` with the element of that flat index moved, within a block."""
-    place = tuple(int(i) for i in np.unravel_index(index, tuple(weight.shape)))
+def moved(weight: Tensor, place: tuple[int, ...], by: float) -> Iterator[None]:
+    """``weight`` with the element at ``place`` moved, within a block."""
     with torch.no_grad():
         before = weight[place].clone()
         weight[place] = before + by
@@ -91,22 +81,23 @@ def moved(weight: Tensor, index: int, by: float) -> Iterator[None]:
 def smallest(subject: Subject, detected: Callable[[], bool]) -> Moved | None:
     """The smallest movement of one weight of ``subject`` that is detected; None: no weight.
 
-    ``detected`` compares while the weight is moved.  The weight is put back.
+    ``detected`` compares while the weight, the largest of its matrix, is moved.  It is put back.
     """
     last = None
     for name, weight in control_weights(subject):
-        index, typical = _largest(weight)
+        flat = weight.detach().reshape(-1)
+        typical = float(flat.double().square().mean().sqrt()) or 1.0
+        place = tuple(map(int, np.unravel_index(int(flat.abs().argmax()), tuple(weight.shape))))
+        most = LARGEST_MOVE * typical
 
         def seen(
-            size: float, weight: Tensor = weight, index: int = index, typical: float = typical
+            size: float, weight: Tensor = weight, place: tuple[int, ...] = place, top: float = most
         ) -> bool:
-            with moved(weight, index, size * LARGEST_MOVE * typical):
+            with moved(weight, place, size * top):
                 return detected()
 
         size = sensitivity.smallest_size(seen)
-        place = tuple(int(i) for i in np.unravel_index(index, tuple(weight.shape)))
-        by = size * LARGEST_MOVE * typical if math.isfinite(size) else None
-        last = Moved(name, place, by, typical)
-        if by is not None:
+        last = Moved(name, place, size * most if math.isfinite(size) else None, typical)
+        if last.by is not None:
             break
     return last

@@ -14,19 +14,16 @@ from assay.harness.checking.profiles import Profile
 from assay.harness.checking.statistics import bounded_mean
 from assay.harness.models.subject.lengths import usual_longest
 from assay.harness.models.subject.subject import Subject
-from assay.harness.operations.parity import states
-from assay.harness.operations.parity.prompts import NUMBER, random_ids
+from assay.harness.operations.parity.compared_prompts import NUMBER, random_ids
+from assay.harness.operations.parity.recording import rows
 
 CONFIDENCE = 0.95
-
 
 CONTINUED = 32
 """Tokens of the prompts whose next tokens are compared."""
 
-
 MASKED = -1e9
 """Logits below this are as good as masked."""
-
 
 SCORES_AT_ONCE = 2**24
 """Logits of a batch in memory."""
@@ -75,11 +72,11 @@ def distributions(
         ids = torch.cat([random_ids(other, 1, n, draws.generator(i, "next")) for i in some])
         pair = []
         for each in (other, one):
-            found = states.rows(each, ids, states.NONE).tensors.get("logits")
-            if found is None:
+            logits = rows(each, ids, states=False).tensors.get("logits")
+            if logits is None:
                 return None
             # Some models mask tokens with minus infinity, whose difference is no number.
-            pair.append(found.double().clamp_min(MASKED).log_softmax(-1))
+            pair.append(logits.double().clamp_min(MASKED).log_softmax(-1))
         apart.append(kl(*(each.flatten(0, 1) for each in pair)).numpy())
         agree.append((pair[0].argmax(-1) == pair[1].argmax(-1)).double().mean(1).numpy())
     return Distributions(np.concatenate(apart), np.concatenate(agree))

@@ -3,19 +3,61 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
-from assay.harness.operations.parity.divergence import Divergence
 from assay.harness.operations.parity.next_tokens import Distributions
+from assay.harness.operations.parity.recording import RETURNS
 from assay.harness.results.verdicts import Result, Verdict
 
 AS_RUN, IN_FLOAT64 = "the same rows as they run", "the same rows in float64"
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """The first place at which two models differ.
+
+    ``block`` counts from 1, 0 is what the first block gets, and None is outside of the blocks (of
+    which there are ``blocks``); ``block_name`` is that block's name in the model compared with.
+    ``module`` is the module's name there, empty where none has a partner of the same name;
+    ``part`` says whether it `GETS` or `RETURNS` what differs.  ``observed`` is the relative
+    difference and ``allowed`` its bound.
+    """
+
+    block: int | None
+    blocks: int
+    block_name: str
+    module: str
+    part: str
+    observed: float
+    allowed: float
+
+    @property
+    def where(self) -> str:
+        """The place in words."""
+        if self.block is None:
+            block = "outside of the blocks"
+        elif self.block == 0:
+            block = "before the first block"
+        else:
+            name = f" ({self.block_name})" if self.block_name else ""
+            block = f"block {self.block} of {self.blocks}{name}"
+        if not self.module:
+            block = "after the blocks" if self.block is None else block
+            return f"{block}, in no module that both models have"
+        if self.part == RETURNS:
+            return f"{block}: {self.module} gets the same and returns something else"
+        return f"{block}: in the code that calls {self.module}, which gets something else"
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain JSON types."""
+        return {**vars(self), "where": self.where}
 
 
 @dataclass
 class Parity:
     """The outcome: a result for each comparison, and what else was measured."""
 
-    results: list[Result]
+    results: list[Result] = field(default_factory=list)
     divergence: Divergence | None = None
     distributions: Distributions | None = None
     unlike: list[str] = field(default_factory=list)
@@ -24,12 +66,10 @@ class Parity:
     @property
     def verdict(self) -> Verdict:
         """Refuted if a comparison is, upheld if all are that could be made, else inconclusive."""
-        verdicts = [each.verdict for each in self.results]
+        verdicts = {each.verdict for each in self.results} - {Verdict.NOT_APPLICABLE}
         if Verdict.REFUTED in verdicts:
             return Verdict.REFUTED
-        made = [each for each in verdicts if each is not Verdict.NOT_APPLICABLE]
-        upheld = bool(made) and all(each is Verdict.UPHELD for each in made)
-        return Verdict.UPHELD if upheld else Verdict.INCONCLUSIVE
+        return Verdict.UPHELD if verdicts == {Verdict.UPHELD} else Verdict.INCONCLUSIVE
 
     @property
     def exit(self) -> int:

@@ -12,7 +12,6 @@ from torch import nn
 from assay.harness.checking.profiles import PROFILES, check_profile
 from assay.harness.models.subject import meant
 from assay.harness.operations import parity
-from assay.harness.operations.parity.divergence import Divergence
 from assay.harness.report.parity import lines
 from assay.harness.results.errors import BadInput
 from assay.harness.results.seeds import read_seed
@@ -30,7 +29,7 @@ class Compared(Run):
     that `assay check A --against B` prints.
     """
 
-    outcome: parity.Parity = field(default_factory=lambda: parity.Parity([]))
+    outcome: parity.Parity = field(default_factory=parity.Parity)
     text: str = ""
 
     @property
@@ -39,7 +38,7 @@ class Compared(Run):
         return self.outcome.verdict
 
     @property
-    def divergence(self) -> Divergence | None:
+    def divergence(self) -> parity.Divergence | None:
         """Where the models begin to differ."""
         return self.outcome.divergence
 

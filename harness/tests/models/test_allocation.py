@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from assay.harness.models.machine import allocation
 from assay.harness.models.reference.rounding import Rounding
+from assay.harness.models.reference.tolerances import unequal_bits
 from assay.harness.operations import variants
 from assay.harness.tests.support.toys import adopted
 
@@ -109,9 +110,9 @@ def test_a_model_that_lies_as_another_does_rounds_as_it():
         with allocation.odd():
             allocation.allocated(other.model)
         theirs = other.rows(ids)
-        assert variants.share_that_differs(one.rows(ids), theirs) > 0.5
+        assert unequal_bits(one.rows(ids), theirs) > 0.5
         with allocation.lying_like(one.model, other.model):
-            assert variants.share_that_differs(one.rows(ids), theirs) == 0
+            assert unequal_bits(one.rows(ids), theirs) == 0
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -121,4 +122,4 @@ def test_a_copy_of_a_model_gives_other_bits_where_addresses_tell(dtype):
         subject = adopted(dtype=dtype)
         copied = variants.saved_and_loaded(subject)
         ids = torch.arange(5)[None]
-        assert variants.share_that_differs(subject.rows(ids), copied.rows(ids)) > 0.5
+        assert unequal_bits(subject.rows(ids), copied.rows(ids)) > 0.5

@@ -83,13 +83,6 @@ def test_heads_and_tied_layers_get_no_adapter():
     assert not any(name.endswith("0.mlp.up_proj") for name in names)
 
 
-def test_a_layer_that_is_linear_by_class_alone_gets_no_adapter():
-    names = lora.linear_layers(toy("deepseek_v4").model)
-    assert any(name.endswith("o_b_proj") for name in names)
-    assert not any(name.endswith("o_a_proj") for name in names)
-    assert lora.linear_layers(toy("falcon").model)
-
-
 def test_a_model_without_experts_lacks_them():
     with pytest.raises(Missing, match="experts: no layer looks up"):
         adapters.fresh(toy("llama"), adapters.EXPERTS)

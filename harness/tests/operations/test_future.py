@@ -101,18 +101,6 @@ def test_neighbours_are_alike_unless_the_future_is_noise(task, alike):
     assert counts == pytest.approx(torch.full_like(counts, 1 / SYMBOLS), abs=0.02)
 
 
-def test_a_look_on_the_way_changes_nothing():
-    on_the_way, alone_ = (
-        future.train(LEFT, SEEDS, at=(4, 10)),
-        future.train(LEFT, SEEDS, at=(10,)),
-    )
-    assert [torch.equal(*pair) for pair in zip(on_the_way[10], alone_[10], strict=True)] == [
-        True,
-        True,
-    ]
-    assert not torch.equal(on_the_way[4][0], on_the_way[10][0])
-
-
 def patch_trainings(monkeypatch, gain, of_noise):
     """Trainings in which attending to the future lowers the loss by ``gain``, more or less.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import nn
 
 from assay.harness.operations.heads import IMPLEMENTATIONS, Head
 
@@ -42,26 +41,11 @@ def test_every_implementation_is_the_formula(implementation, heads, size, causal
     assert not torch.allclose(head(x, not causal).double(), expected, atol=1e-3)
 
 
-def test_the_head_is_torch_s_multi_head_attention():
-    head = Head(16, 4, 4, "sdpa", seed=1)
-    theirs = nn.MultiheadAttention(16, 4, bias=False, batch_first=True)
-    with torch.no_grad():
-        theirs.in_proj_weight.copy_(torch.cat([head.query, head.key, head.value], dim=1).T)
-        theirs.out_proj.weight.copy_(head.out.T)
-        x = head.inputs(6)
-        expected, _ = theirs(x, x, x)
-    assert torch.allclose(head(x), expected, atol=1e-5)
-
-
 def test_heads_repeat_by_seed_and_differ_between_seeds():
     one, same, other = (Head(16, 4, 2, "eager", seed) for seed in (1, 1, 2))
     assert torch.equal(one.query, same.query)
     assert not torch.equal(one.query, other.query)
     assert torch.equal(one.inputs(4), same.inputs(4))
-
-
-def test_inputs_follow_the_head_s_dtype():
-    assert Head(16, 4, 2, "eager", 0).to(torch.bfloat16).inputs(3).dtype == torch.bfloat16
 
 
 def test_the_reference_is_the_same_head_written_out_in_float64():

@@ -56,10 +56,6 @@ def test_positions_count_the_content_from_the_first(model_type):
     assert content == [[0, 1, 2, 3, 4], [0, 1], [0]]
 
 
-def test_models_that_take_no_positions_are_given_none():
-    assert batch("bloom")[2].positions is None
-
-
 @pytest.mark.parametrize("model_type", ["llama", "bert"])
 def test_a_prompt_s_own_rows_are_found_again(model_type):
     _, ids, ragged = batch(model_type)
@@ -79,13 +75,6 @@ def test_a_padded_prompt_gives_what_it_gives_alone_and_its_neighbour_does_not(mo
 def test_positions_start_where_the_model_s_do(monkeypatch):
     monkeypatch.setattr(positions, "first_position", lambda subject: 3)
     assert batch("llama")[2].positions[1].tolist() == [3, 3, 3, 3, 4]
-
-
-@pytest.mark.parametrize("lengths", [[5, 2], [5, 2, 1, 1]])
-def test_there_is_one_length_for_each_row(lengths):
-    subject = toy("bert")
-    with pytest.raises((ValueError, RuntimeError)):
-        padding.ragged(subject, prompt(subject, 5, batch=3), lengths)
 
 
 @pytest.mark.parametrize("model_type", ["llama", "bert"])
@@ -223,8 +212,3 @@ def test_a_mask_that_multiplies_the_present_is_none_of_the_past_whatever_the_out
     with pytest.raises(Missing, match=said):
         padding.require_mask_of_past(subject, "default")
     assert not [m for m in subject.model.modules() if m._forward_hooks]
-
-
-@pytest.mark.parametrize("model_type", ["mamba2", "lfm2", "llama"])
-def test_a_model_that_takes_a_mask_of_past_and_present_is_asked_for_it(model_type):
-    padding.require_mask_of_past(toy(model_type), "default")
