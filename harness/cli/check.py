@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from assay.harness.cli.arguments import Parser
 from assay.harness.results.errors import BadInput
 from assay.harness.results.outputs import is_in
 from assay.harness.results.specs import ModelSpec
@@ -59,6 +60,8 @@ def main(arguments: Sequence[str], run: Callable[[list[str]], Any] | None = None
     if {"-h", "--help"} & set(arguments):
         sys.stdout.write(USAGE)
         return 0
+    from assay.harness.cli import early  # not needed for help
+
     for word in arguments:
         _refuse_misspelt(word.partition("=")[0])
     models, pytest_arguments = separate(arguments)
@@ -68,13 +71,31 @@ def main(arguments: Sequence[str], run: Callable[[list[str]], Any] | None = None
         shlex.split(os.environ.get("PYTEST_ADDOPTS", ""))
     except ValueError as error:
         raise BadInput(f"PYTEST_ADDOPTS: cannot be split into options ({error})") from error
-    named = [f"--model={model}" for model in models]
-    options = [*named, *distribution(pytest_arguments), *join_paths(pytest_arguments)]
-    for option in options:
-        if option.startswith("--model="):
-            _require_elsewhere(option.partition("=")[2])
-    return int((run or _pytest)([str(claims()), *options]))
+    options = [f"--model={model}" for model in models]
+    options += join_paths(pytest_arguments)
+    request = _read(options)
+    for model in request.model:
+        _require_elsewhere(model)
+    early.check(request.model, request.claim, request.profile)
+    if request.dist is None and request.numprocesses not in ("0", "1"):
+        options.insert(len(models), DISTRIBUTED)
+    return int((run or _pytest)([str(early.FOLDER), *options]))
 
+
+def _read(options: Sequence[str]) -> argparse.Namespace:
+    """The options that matter before pytest starts; pytest reads and rejects all others."""
+    parser = Parser(add_help=False)
+    for name in ("--model", "--claim"):
+        parser.add_argument(name, action="append", default=[])
+    parser.add_argument("--profile", default="quick")
+    parser.add_argument("-n", "--numprocesses", default="0")
+    parser.add_argument("--dist")
+    return parser.parse_known_args(options)[0]
+
+
+DISTRIBUTED = "--dist=loadfile"
+"""Processes of pytest-xdist share the claims by groups (`harness.plugin.together`), so that each
+loads few models."""
 
 NAMES = tuple(dict.fromkeys(re.findall(r"--[a-z][a-z-]+", USAGE)))
 """The options of Assay that `USAGE` lists."""
@@ -129,23 +150,6 @@ def separate(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     return models, rest
 
 
-def distribution(options: Sequence[str]) -> list[str]:
-    """How pytest-xdist is to distribute claims to several processes, unless ``options`` say how.
-
-    By groups (`harness.plugin.together`), so that each loads few models.
-    """
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    parser.add_argument("-n", "--numprocesses", default="0")
-    parser.add_argument("--dist")
-    try:
-        own, _ = parser.parse_known_args(list(options))
-    except argparse.ArgumentError:  # an option without its value, which pytest rejects
-        return []
-    if own.dist is not None or own.numprocesses in ("0", "1"):
-        return []
-    return ["--dist=loadfile"]
-
-
 def join_paths(options: Sequence[str]) -> list[str]:
     """The options with paths as one argument: pytest takes a separate path for a test's."""
     words: list[str] = []
@@ -155,11 +159,6 @@ def join_paths(options: Sequence[str]) -> list[str]:
         else:
             words.append(each)
     return words
-
-
-def claims() -> Path:
-    """The folder of the claims, in a clone or in an install."""
-    return Path(__file__).parents[2] / "claims"
 
 
 def _pytest(arguments: list[str]) -> int:
