@@ -22,7 +22,8 @@ usage: assay check [MODEL ...] [OPTION ...]
 
 Check the claims on each MODEL: a folder that save_pretrained wrote, a model of the Hugging Face
 hub (owner/name), FILE.py:FUNCTION for a model of your own, reference[:SIZE], untrained:SIZE:SEED,
-or tiny:MODEL_TYPE.  Without a model: reference.
+or tiny:MODEL_TYPE; any of them with +FAULT (assay faults lists them), to see the fault caught.
+Without a model: reference.
 
 With --against=MODEL, compare a model with another one that should compute the same; see
 `assay check MODEL --against MODEL --help`.
@@ -39,16 +40,15 @@ The model (also --model=MODEL):
   --device=DEVICE, --device-map=MAP       cpu, cuda, cuda:1, mps; spread over several
   --attention=NAME, --attends=WAYS        implementation of attention; causal or both
   --revision=NAME, --base=MODEL           of a hub id; the base model of an adapter
-  --trust-remote-code, --absent-ok        run a model's own code; skip models that are not here
-  --oracle=HOW, --bitwise     how float64 is computed; demand equal bits
-  --plant=FAULT               inject a fault, to see it caught (assay faults lists them)
+  --trust-remote-code         run Python code that comes with a model
 Results:
   --explain                   print why claims do not apply, and what controls did
-  --json=FILE, --report=FILE, --summary=FILE   write JSON, an HTML page, Markdown for a CI job
+  --json=FILE                 write JSON
+  --report=FILE               write a page (.html), or Markdown for a CI job; twice for both
   --evidence=FILE, --resume   keep results in another file; resume an unfinished run
-  --expectations=FOLDER, --record-expectations   known exceptions; record this run's verdicts
+  --expectations=FOLDER       known exceptions; record:FOLDER writes this run's verdicts there
   -n N                        run in N processes
-  --rounding=SEED, --allocation=NAME      emulate another machine
+  --emulate=MACHINE           emulate another machine: rounding:SEED, allocation:odd
 
 Options of pytest work too (pytest --help).  Exit code: 0 every claim came out as expected, 1 one
 did not, 2 interrupted, 4 invalid input, 5 no claim was selected, or none applies.
@@ -123,13 +123,12 @@ def _require_elsewhere(model: str) -> None:
 
 
 PATHS = frozenset(
-    f"--{name}"
-    for name in ("device-map", "evidence", "expectations", "json", "model", "report", "summary")
+    f"--{name}" for name in ("device-map", "evidence", "expectations", "json", "model", "report")
 )
 """Assay's options whose value may be a path."""
 
 FLAGS = re.compile(
-    r"-[vqsxl]|-\w.+|--(?:[^=]+=.*|resume|explain|bitwise|trust-remote-code|absent-ok|lf|pdb)",
+    r"-[vqsxl]|-\w.+|--(?:[^=]+=.*|resume|explain|dry-run|trust-remote-code|lf|pdb)",
     re.S,
 )
 """Options without a value in the next argument: those that contain it, or take none."""

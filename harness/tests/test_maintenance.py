@@ -33,7 +33,7 @@ def test_verdicts_that_differ_on_another_machine_are_listed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     def results(request: Request, broken: dict[str, str]) -> list[Result]:
-        odd = "--allocation=odd" in request.pytest_arguments
+        odd = "--emulate=allocation:odd" in request.pytest_arguments
         verdict = Verdict.REFUTED if odd else Verdict.UPHELD
         return [Result("C1", "a law", Kind.LAW, "tiny:gpt2", verdict)]
 

@@ -100,7 +100,7 @@ def test_runs_are_given_what_was_asked_and_another_seed_when_repeated(world):
     version, arguments = world.commands[0]
     wanted = ["--claim=C2:default", "--model=tiny:mamba2", "--seed=7", "--dtype=float64"]
     assert version == "5.0.0"
-    assert {*wanted, "--attends=causal", "--profile=standard", "--absent-ok"} <= set(arguments)
+    assert {*wanted, "--attends=causal", "--profile=standard", "absent_ok=true"} <= set(arguments)
     assert "--seed=8" in world.commands[-1][1]
 
 

@@ -88,11 +88,11 @@ def test_that_bits_must_be_equal_is_in_the_run_and_in_the_replaying_command(proj
     )
     usual, bitwise = project.runs(
         ["--claim=G9:32", "--profile=glance", "--json=usual.json"],
-        ["--claim=G9:32", "--profile=glance", "--bitwise", "--json=out.json"],
+        ["--claim=G9:32", "--profile=glance", "-o", "bitwise=true", "--json=out.json"],
     )
     assert (usual.exit, bitwise.exit) == (0, 1)
     assert not project.json("usual.json")["run"]["bitwise"]
     assert project.json()["run"]["bitwise"]
     (claim,) = project.json()["claims"]
     assert "the bits of row" in claim["counterexample"]["where"]
-    assert "--bitwise" in claim["counterexample"]["replay"].split()
+    assert "-o bitwise=true" in claim["counterexample"]["replay"]

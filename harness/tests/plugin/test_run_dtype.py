@@ -81,7 +81,7 @@ def test_a_replay_names_a_dtype_only_where_it_was_named(project: Project, half: 
 def test_expectations_are_those_of_the_models_own_dtype(project: Project, half: Path) -> None:
     project.claims(law(1, "2.0"))
     folder = project.folder / "expected"
-    record = ("--record-expectations", f"--expectations={folder}")
+    record = (f"--expectations=record:{folder}",)
     assert project.run(f"--model={half}", *record).exit == 1
     (path,) = folder.iterdir()
     assert 'dtype = "bfloat16"' in path.read_text()

@@ -89,7 +89,7 @@ def test_claims_do_not_apply_to_a_model_that_this_version_cannot_have(project: P
     project.claims(law(1))
     models = ["--model=tiny:gpt2", "--model=tiny:gpt22"]
     assert project.run(*models).refused("knows no model type 'gpt22'")
-    ended = project.run(*models, "--absent-ok", "--json=out.json")
+    ended = project.run(*models, "-o", "absent_ok=true", "--json=out.json")
     assert ended.exit == 0, ended.output
     by_model = {claim["subject"]: claim for claim in project.json()["claims"]}
     assert by_model["tiny:gpt2"]["verdict"] == "upheld"

@@ -91,7 +91,7 @@ def test_a_counterexample_on_toys_is_replayed(project: Project):
 def test_a_fault_is_planted_in_the_toys_too(project: Project):
     project.claims(law(1), ON_TOYS)
     ended = project.run(
-        "--model=tiny:gpt2", "--plant=kernel-minds-order", "--profile=glance", "--json=out.json"
+        "--model=tiny:gpt2+kernel-minds-order", "--profile=glance", "--json=out.json"
     )
     assert ended.exit == 0, ended.output
     names = {subject for _, subject in pairs(project)}
@@ -100,9 +100,7 @@ def test_a_fault_is_planted_in_the_toys_too(project: Project):
 
 def test_a_fault_that_the_toys_cannot_have_does_not_end_the_run(project: Project):
     project.claims(law(1), ON_TOYS)
-    ended = project.run(
-        "--model=tiny:llama", "--plant=rotation-stops", "--profile=glance", "--json=out.json"
-    )
+    ended = project.run("--model=tiny:llama+rotation-stops", "--profile=glance", "--json=out.json")
     assert ended.exit == 0, ended.output
     by_id = {claim["id"]: claim for claim in project.json()["claims"]}
     assert by_id["X2"]["verdict"] == "not applicable"
@@ -110,11 +108,11 @@ def test_a_fault_that_the_toys_cannot_have_does_not_end_the_run(project: Project
 
 def test_what_is_expected_of_a_model_is_recorded_without_the_toys(project: Project):
     project.claims(law(1), ON_TOYS)
-    ended = project.run("--profile=glance", "--record-expectations")
+    ended = project.run("--profile=glance", "--expectations=record")
     assert ended.exit == 0, ended.output
     written = {path.name for path in (project.folder / "claims" / "expectations").iterdir()}
     assert written == {"tiny-gpt2.toml"}
-    assert project.run("--model=toy", "--record-expectations").exit == 0
+    assert project.run("--model=toy", "--expectations=record").exit == 0
     assert (project.folder / "claims" / "expectations" / "toy.toml").exists()
 
 

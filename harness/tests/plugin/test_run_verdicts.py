@@ -110,7 +110,7 @@ def test_an_expectation_needs_a_reason(project: Project) -> None:
 
 def test_recorded_expectations_make_the_next_run_pass(project: Project) -> None:
     project.claims(HOLDS, ABSENT)
-    run = project.run("--record-expectations")
+    run = project.run("--expectations=record")
     assert run.exit == 0
     assert f"expectations are written to {project.folder / EXPECTATIONS}" in run.output
     assert 'verdict = "not applicable"' in (project.folder / EXPECTATIONS).read_text()
@@ -119,14 +119,14 @@ def test_recorded_expectations_make_the_next_run_pass(project: Project) -> None:
 
 def test_a_recorded_refutation_waits_for_a_reason(project: Project) -> None:
     project.claims(HOLDS, BROKEN)
-    run = project.run("--record-expectations")
+    run = project.run("--expectations=record")
     assert run.exit == 1
     assert "before the next run" in run.output
     assert "refuted needs a reason" in run.output
     assert project.run().refused("refuted needs a reason")
     path = project.folder / EXPECTATIONS
     path.write_text(path.read_text().replace('reason = ""', 'reason = "it is so"'))
-    assert project.run("--record-expectations").exit == 0
+    assert project.run("--expectations=record").exit == 0
     assert 'reason = "it is so"' in path.read_text()
 
 
@@ -137,7 +137,7 @@ def test_pytests_own_options_do_what_they_do_elsewhere(project: Project) -> None
     assert run.exit == 0
     assert "test_law_2[tiny:gpt2]" in run.output
     assert project.files() == before
-    run = project.run("-x", "--json=out.json", "--record-expectations")
+    run = project.run("-x", "--json=out.json", "--expectations=record")
     assert run.exit == 1
     assert "expectations are not written" in run.output
     assert not (project.folder / EXPECTATIONS).exists()

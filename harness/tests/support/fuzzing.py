@@ -165,9 +165,10 @@ def _writable(program: str, arguments: Sequence[str], refused: bool) -> Callable
         named |= {f"{a}/README.md" for a in arguments[1:]}
     paths = [os.path.normpath(os.path.join("work", name)) for name in named if name]
     paths += ["cache"]  # the evidence of a run that names none
-    if "--record-expectations" in arguments:
-        folders = [a.partition("=")[2] for a in arguments if a.startswith("--expectations=")]
-        paths += [f"work/{folder}" for folder in folders or ["claims/expectations"]]
+    for argument in arguments:
+        record, _, folder = argument.partition(":")
+        if record == "--expectations=record":
+            paths.append(f"work/{folder or 'claims/expectations'}")
 
     def allowed(name: str) -> bool:
         inside = any(name == path or name.startswith(f"{path}/") for path in paths)

@@ -27,8 +27,8 @@ def machines(seeds: int) -> Iterator[tuple[str, Sequence[str], Mapping[str, str]
     """Name, arguments and environment variables: of this machine, then of those emulated."""
     yield "as it is", (), {}
     for seed in range(seeds):
-        yield f"rounding {seed}", (f"--rounding={seed}", "--allocation=odd"), {}
-    yield "odd addresses", ("--allocation=odd",), {}
+        yield f"rounding {seed}", (f"--emulate=rounding:{seed}", "--emulate=allocation:odd"), {}
+    yield "odd addresses", ("--emulate=allocation:odd",), {}
     for name in LIBRARY:
         yield f"MKL_CBWR={name}", (), {"MKL_CBWR": name}
     for count in THREADS:
