@@ -59,13 +59,6 @@ def test_a_lost_capability_ends_the_run_with_1_by_name_though_every_claim_is_uph
     assert "expects that it lacks it: remove that entry" in run.output
 
 
-def test_a_lost_capability_is_told_by_workers_too(project):
-    project.claims(DEAF, law(1), law(2))
-    run = project.run("-n2")
-    assert run.exit == 1
-    assert run.output.count(f"ERROR: {LACKS}") == 1
-
-
 def test_what_a_model_is_meant_to_be_is_in_the_run_and_in_the_replaying_command(project):
     project.claims(
         "from assay.claims.positions.test_positions import "

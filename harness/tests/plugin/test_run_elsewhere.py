@@ -73,17 +73,3 @@ def test_what_was_recorded_once_is_compared_with_every_later_run(
         assert {run.selection.claims[0] for run in evidence.runs()} == {
             "claims/positions/test_position_table.py"
         }
-
-
-def test_expectations_must_be_a_folder_that_is_there(project: Project, own: Path) -> None:
-    (own / "file").write_text("")
-    at_once = ["--model=my-model", CLAIMS]
-    bad = [
-        [*at_once, f"--expectations={own / 'file'}"],
-        [*at_once, f"--expectations=record:{own / 'file'}"],
-        [*at_once, "--expectations=  "],
-    ]
-    one, two, three = project.runs(*bad)
-    assert one.refused("--expectations", "is not a folder")
-    assert two.refused("--expectations", "is not a folder")
-    assert three.refused("--expectations", "is empty")

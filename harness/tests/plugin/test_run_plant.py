@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from assay.harness.results.evidence import Evidence
 from assay.harness.tests.support.sessions import Project, law
 
 FAULT = "future-seen-by-one"
 DAMAGED = f"tiny:gpt2+{FAULT}"
-CAUSAL = law(1, "after(subject)")
+CAUSAL = law(1, "after(subject)", body="draw(st.integers(0, 3), 'a number')")
 AFTER = '''
 def after(subject):
     """How much the first row changes with the second token, over what noise is allowed."""
@@ -30,6 +29,7 @@ def test_a_planted_model_is_judged_and_kept_by_itself(project: Project) -> None:
     healthy, damaged = project.json("healthy.json"), project.json("damaged.json")
     assert [c["verdict"] for c in healthy["claims"]] == ["upheld"]
     assert [c["verdict"] for c in damaged["claims"]] == ["refuted"]
+    assert f"--model={DAMAGED}" in damaged["claims"][0]["counterexample"]["replay"]
     assert [*healthy["run"]["subjects"]] == ["tiny:gpt2"]
     assert [*damaged["run"]["subjects"]] == [DAMAGED]
     digests = {
@@ -38,16 +38,6 @@ def test_a_planted_model_is_judged_and_kept_by_itself(project: Project) -> None:
         for subject in report["run"]["subjects"].values()
     }
     assert len(digests) == 2
-    with Evidence.open(project.folder / "evidence.sqlite") as evidence:
-        assert len(evidence.runs()) == 2
-
-
-def test_a_counterexample_is_replayed_on_the_damaged_model(project: Project) -> None:
-    project.claims(AFTER + law(1, "after(subject)", body="draw(st.integers(0, 3), 'a number')"))
-    run = project.run(f"--model={DAMAGED}", "--json=out.json")
-    assert run.exit == 1
-    replay = project.json()["claims"][0]["counterexample"]["replay"]
-    assert f"--model={DAMAGED}" in replay
 
 
 def test_nothing_is_recorded_as_expected_of_a_damaged_model(project: Project) -> None:
