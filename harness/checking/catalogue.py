@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from assay.harness.checking.bounds import Bound, NoDifference
-from assay.harness.results.errors import printable, shortened
+from assay.harness.results.errors import BadInput, printable, shortened
 from assay.harness.results.verdicts import Kind
 
 ROOT = Path(__file__).parents[2]
@@ -58,7 +58,7 @@ class Declared:
 
 @cache
 def claims() -> tuple[Declared, ...]:
-    """Assay's claims, in the order of their files."""
+    """Assay's claims, in the order of their files; raises `BadInput` where they cannot be read."""
     files = sorted(FOLDER.rglob("test_*.py"))
     return tuple(claim for file in files for claim in _of_file(file))
 
@@ -121,27 +121,32 @@ def _way(mark: pytest.Mark) -> list[tuple[str, dict[str, Any]]]:
 
 
 def _of_file(file: Path) -> Iterator[Declared]:
-    scope = _scope(file)
-    for test in scope.functions:
-        marks = []
-        fields: dict[str, Any] | None = None
-        for each in reversed(test.decorator_list):  # the order in which they are applied
-            name = each.func.id if _is_plain_call(each) else ""
-            if name in (Kind.LAW, Kind.FINDING):
-                fields = {"kind": Kind(name), **scope.arguments(each)}
-            elif isinstance(mark := scope.value(each), pytest.MarkDecorator):
-                marks.append(mark.mark)
-        if fields is not None:
-            fields["needs"] = tuple(fields.get("needs", ()))
-            fields["control"] = _sentences(fields["control"])
-            fields["bound"] = str(fields.get("bound", ""))
-            variants = tuple(id for id, _ in parameters(marks) if id)
-            path = file.relative_to(ROOT).as_posix()
-            yield Declared(file=path, variants=variants, **fields)
+    try:
+        scope = _scope(file)
+        for test in scope.functions:
+            if (claim := _declared(test, scope)) is not None:
+                yield claim
+    except Exception as error:  # whatever an expression of the file may raise
+        why = f"its claims cannot be read ({type(error).__name__}: {error})"
+        raise BadInput(f"{file}: {why}; declare them by literals and constants") from error
 
 
-def _is_plain_call(node: ast.expr) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+def _declared(test: ast.FunctionDef, scope: _Scope) -> Declared | None:
+    marks = []
+    fields: dict[str, Any] | None = None
+    for each in reversed(test.decorator_list):  # the order in which they are applied
+        name = ast.unparse(each.func) if isinstance(each, ast.Call) else ""
+        if name in (Kind.LAW, Kind.FINDING):
+            fields = {"kind": Kind(name), **scope.arguments(each)}
+        elif isinstance(mark := scope.value(each), pytest.MarkDecorator):
+            marks.append(mark.mark)
+    if fields is None:
+        return None
+    fields["needs"] = tuple(fields.get("needs", ()))
+    fields["control"] = _sentences(fields["control"])
+    fields["bound"] = str(fields.get("bound", ""))
+    variants = tuple(id for id, _ in parameters(marks) if id)
+    return Declared(file=scope.path, variants=variants, **fields)
 
 
 def _sentences(control: Any) -> str:
@@ -193,7 +198,8 @@ class _Scope:
     """The names of a file, evaluated when they are first needed; the locals of an expression."""
 
     def __init__(self, file: Path) -> None:
-        parts = file.relative_to(ROOT).with_suffix("").parts
+        self.path = file.relative_to(ROOT).as_posix()
+        parts = self.path.removesuffix(".py").split("/")
         self.module = ".".join(("assay", *parts)).removesuffix(".__init__")
         self.functions: list[ast.FunctionDef] = []
         self._imports: dict[str, tuple[str, str]] = {}

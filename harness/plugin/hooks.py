@@ -83,7 +83,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Reject bad options at once; start recording in the process that owns the terminal."""
     with options.usage_errors():
         request = config.stash[REQUEST] = options.read(config)
-    config.stash[FILES] = selection.files(config)
+        config.stash[FILES] = selection.files(config)
     for kind, what in MARKS.items():
         config.addinivalue_line("markers", f"{kind}: {what}")
     # peft imports what torch deprecates, which nobody who checks a model can change.
@@ -222,7 +222,11 @@ def _keep_apart(config: pytest.Config, items: list[pytest.Item]) -> None:
         item
         for item in items
         if (claim := claim_of(item))
-        and (_is_finding(item) and not with_findings if claim.toy else toy.is_toy(_subject(item)))
+        and (
+            claim.kind is Kind.FINDING and not with_findings
+            if claim.toy
+            else toy.is_toy(_subject(item))
+        )
     ]
     if mixed:
         config.hook.pytest_deselected(items=mixed)
@@ -240,12 +244,6 @@ def _turn(item: pytest.Item, groups: Sequence[str], cheap_first: bool) -> tuple[
     if claim.kind is Kind.LAW:
         return False, claim.slow, 0
     return True, cheap_first and claim.costly, together.turn(item.nodeid, groups)
-
-
-def _is_finding(item: pytest.Item) -> bool:
-    """Whether a test is a finding: broken laws are reported first, as they usually matter more."""
-    claim = claim_of(item)
-    return claim is not None and claim.kind is Kind.FINDING
 
 
 def _check_expectations(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -131,7 +132,7 @@ class Assay:
         if self.request.dry_run:
             if not isinstance(subject, Absent):
                 entry = Entry.of(claim, name, subject, self.session.profile)
-                self.node.user_properties.append((LISTED, entry.as_text()))
+                self.node.user_properties.append((LISTED, asdict(entry)))
             return
         result = self._recorded(name, subject)
         if result is None:

@@ -10,6 +10,7 @@ import pytest
 
 from assay.harness.checking import catalogue
 from assay.harness.cli.main import cases_of_claims, main
+from assay.harness.results.errors import BadInput
 from assay.harness.tests.support.evidences import law, run_of, write
 from assay.harness.tests.support.sessions import ROOT
 
@@ -33,6 +34,17 @@ def test_declarations_are_read_as_the_imported_claims_have_them() -> None:
         for name in claim.names
     ]
     assert sorted(declared, key=repr) == sorted(imported, key=repr)
+
+
+def test_a_declaration_that_cannot_be_read_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "claims").mkdir()
+    (tmp_path / "claims" / "test_x.py").write_text('@law("C1", unheard_of)\ndef test_x(): ...\n')
+    monkeypatch.setattr(catalogue, "ROOT", tmp_path)
+    monkeypatch.setattr(catalogue, "FOLDER", tmp_path / "claims")
+    with pytest.raises(BadInput, match=r"test_x\.py: its claims cannot be read \(NameError"):
+        catalogue.claims.__wrapped__()
 
 
 def test_claims_are_listed_in_order_with_all_that_they_say(

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from assay.harness.results.evidence import Evidence
 from assay.harness.tests.support import folders
 from assay.harness.tests.support.sessions import ROOT, Project, Session
 
@@ -66,10 +65,3 @@ def test_what_was_recorded_once_is_compared_with_every_later_run(
     assert f"{path}, claim 1 ('A10') expects upheld, which no longer matches" in changed.output
     # What the order of the rows does not touch is as it was.
     assert "A11 (" not in changed.output
-
-    with Evidence.open(project.folder / "evidence.sqlite") as evidence:
-        ran = [run.exit for run in evidence.runs()]
-        assert ran == [0, 0, 1]
-        assert {run.selection.claims[0] for run in evidence.runs()} == {
-            "claims/positions/test_position_table.py"
-        }

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from itertools import groupby
 
 import pytest
 
 from assay.harness.results.evidence import Evidence
-from assay.harness.tests.support.sessions import Project, law
+from assay.harness.tests.support.sessions import ROOT, Project, law
 
 VARIANTS = law(2, decorator="@pytest.mark.parametrize('kind', ['static', 'dynamic'])").replace(
     "(subject,", "(subject, kind,"
@@ -76,6 +77,14 @@ def test_a_claim_that_is_not_there_is_refused(project: Project):
         words = "did you mean X2?" if claim == "x2" else "there are X1, X2"
         assert run.refused(f"--claim {claim}", words), run.output
     assert not project.ran
+
+
+def test_only_files_of_the_claims_that_are_named_are_imported(project: Project):
+    ended = project.run("--claim=C2", "--collect-only", "-q", folder=ROOT)
+    assert ended.exit == 0, ended.output
+    assert "claims/cache/test_cache.py::test_cached_decoding" in ended.output
+    (left,) = re.findall(r"\((\d+) deselected\)", ended.output)
+    assert int(left) < 20
 
 
 def test_claims_do_not_apply_to_a_model_that_this_version_cannot_have(project: Project):

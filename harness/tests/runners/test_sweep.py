@@ -170,17 +170,3 @@ def test_environments_are_pythons_that_have_what_claims_need(tmp_path: Path) -> 
     environments._find.cache_clear()
     with pytest.raises(BadInput, match="is not a working Python"):
         environments.find(str(bare))
-
-
-def test_a_version_is_looked_for_once_whether_it_is_found_or_not(monkeypatch) -> None:
-    calls = []
-
-    def made(folder: Path, requirements: list[str]) -> None:
-        calls.append(requirements)
-        raise environments.CannotInstall("there is none")
-
-    monkeypatch.setattr(environments, "prepare", made)
-    for _ in range(3):
-        with pytest.raises(BadInput, match=r"9\.9: cannot be installed: there is none"):
-            environments.find("transformers==9.9")
-    assert len(calls) == 1
