@@ -59,15 +59,14 @@ class Declared:
 @cache
 def claims() -> tuple[Declared, ...]:
     """Assay's claims, in the order of their files; raises `BadInput` where they cannot be read."""
-    files = sorted(FOLDER.rglob("test_*.py"))
-    return tuple(claim for file in files for claim in _of_file(file))
+    return tuple(claim for file in _files() for claim in _of_file(file))
 
 
 def files(selectors: Sequence[str]) -> set[Path]:
     """The files of Assay's claims that ``selectors`` (``ID[:TEXT]``) name."""
     return {
         ROOT / claim.file
-        for claim in claims()
+        for claim in _with_numbers(selectors)
         for name in claim.names
         if any(is_asked(each, claim.id, name) for each in selectors)
     }
@@ -75,7 +74,26 @@ def files(selectors: Sequence[str]) -> set[Path]:
 
 def misspelt(selectors: Sequence[str]) -> str:
     """The message for the first selector that names none of Assay's claims, or empty."""
-    return unknown(selectors, [(each.id, name) for each in claims() for name in each.names])
+    if not unknown(selectors, _named(_with_numbers(selectors))):
+        return ""
+    return unknown(selectors, _named(claims()))
+
+
+def _named(claims: Iterable[Declared]) -> list[tuple[str, str]]:
+    return [(claim.id, name) for claim in claims for name in claim.names]
+
+
+def _files() -> list[Path]:
+    return sorted(FOLDER.rglob("test_*.py"))
+
+
+def _with_numbers(selectors: Sequence[str]) -> Iterator[Declared]:
+    """The claims of the files in which a selector's number occurs: few have to be read."""
+    numbers = {f'"{each.partition(":")[0]}"' for each in selectors}
+    for file in _files():
+        text = file.read_text(encoding="utf-8")
+        if any(number in text for number in numbers):
+            yield from _of_file(file)
 
 
 def is_asked(selector: str, id: str, name: str) -> bool:
@@ -115,17 +133,17 @@ def _way(mark: pytest.Mark) -> list[tuple[str, dict[str, Any]]]:
         id = ids[index] if isinstance(ids, list | tuple) else None
         many = (value,) if len(names) == 1 else tuple(value)
         if isinstance(value, PARAMETERS):
-            id, many = value.id or id, value.values
+            id, many = value.id or id, tuple(value.values)
         arguments.append((id or "-".join(map(str, many)), dict(zip(names, many, strict=True))))
     return arguments
 
 
-def _of_file(file: Path) -> Iterator[Declared]:
+@cache
+def _of_file(file: Path) -> tuple[Declared, ...]:
     try:
         scope = _scope(file)
-        for test in scope.functions:
-            if (claim := _declared(test, scope)) is not None:
-                yield claim
+        declared = [_declared(test, scope) for test in scope.functions]
+        return tuple(claim for claim in declared if claim is not None)
     except Exception as error:  # whatever an expression of the file may raise
         why = f"its claims cannot be read ({type(error).__name__}: {error})"
         raise BadInput(f"{file}: {why}; declare them by literals and constants") from error
@@ -222,8 +240,8 @@ class _Scope:
                 self._imports |= own
             case ast.Assign() | ast.AnnAssign():
                 stored = (each for each in ast.walk(node) if isinstance(each, ast.Name))
-                names = [each.id for each in stored if isinstance(each.ctx, ast.Store)]
-                self._assignments |= dict.fromkeys(names, node)
+                targets = [each.id for each in stored if isinstance(each.ctx, ast.Store)]
+                self._assignments |= dict.fromkeys(targets, node)
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._values:

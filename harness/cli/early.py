@@ -66,9 +66,10 @@ def model_types() -> set[str]:
     if not file.is_file():
         return set()
     return {
-        pair.elts[0].value
+        name.value
         for node in ast.parse(file.read_text(encoding="utf-8")).body
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in MAPPINGS
         for pair in ast.walk(node.value)
-        if isinstance(pair, ast.Tuple) and isinstance(pair.elts[0], ast.Constant)
+        if isinstance(pair, ast.Tuple) and isinstance(name := pair.elts[0], ast.Constant)
+        if isinstance(name.value, str)
     }

@@ -152,9 +152,9 @@ def add(parser: pytest.Parser) -> None:
         help="the folder of expectations (default: claims/expectations); record:FOLDER, or record "
         "alone, writes this run's verdicts there as the model's expectations",
     )
-    for name, help in SETTINGS.items():
-        kind, default = ("string", "auto") if name == "oracle" else ("bool", False)
-        parser.addini(name, help, type=kind, default=default)
+    parser.addini("oracle", SETTINGS["oracle"], type="string", default="auto")
+    for name in ("bitwise", "absent_ok"):
+        parser.addini(name, SETTINGS[name], type="bool", default=False)
 
 
 @contextmanager
