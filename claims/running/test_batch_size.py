@@ -1,6 +1,6 @@
 """Rows of a large batch, as servers run them (beyond the documents).
 
-With ``--bitwise`` a row must have the same bits in every batch.
+With ``-o bitwise=true`` a row must have the same bits in every batch.
 """
 
 from __future__ import annotations

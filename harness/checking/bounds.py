@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from assay.harness.checking.statistics import Pair, Statistic
 from assay.harness.results.verdicts import DECADES, Verdict
+
+if TYPE_CHECKING:  # scipy takes a second to import, too slow for a list of the claims
+    from assay.harness.checking.statistics import Pair, Statistic
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from types import ModuleType
@@ -10,6 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from assay.harness.checking.catalogue import parameters
 from assay.harness.checking.claim import Claim, Session
 from assay.harness.models.subject.subject import Subject
 from assay.harness.results.verdicts import Result
@@ -58,26 +58,5 @@ def _of_module(module: ModuleType) -> Iterator[Case]:
         claim = getattr(test, "claim", None)
         if not name.startswith("test_") or not isinstance(claim, Claim):
             continue
-        for ids, arguments in _parameters(test):
-            name_of_case = f"{claim.says} [{'-'.join(ids)}]" if ids else claim.says
-            yield Case(claim, name_of_case, test, arguments)
-
-
-def _parameters(test: Any) -> Iterator[tuple[list[str], dict[str, Any]]]:
-    """Every combination of the ``pytest.mark.parametrize`` marks: its ids and arguments."""
-    ways = [_way(mark) for mark in test.pytestmark if mark.name == "parametrize"]
-    for chosen in itertools.product(*ways):
-        ids = [id for id, _ in chosen]
-        yield ids, {name: value for _, arguments in chosen for name, value in arguments.items()}
-
-
-def _way(mark: Any) -> list[tuple[str, dict[str, Any]]]:
-    names, values = mark.args[0], mark.args[1]
-    names = [n.strip() for n in names.split(",")] if isinstance(names, str) else list(names)
-    ids = mark.kwargs.get("ids")
-    arguments = []
-    for index, value in enumerate(values):
-        many = tuple(getattr(value, "values", (value,) if len(names) == 1 else value))
-        id = getattr(value, "id", None) or (ids[index] if isinstance(ids, list | tuple) else None)
-        arguments.append((id or "-".join(map(str, many)), dict(zip(names, many, strict=True))))
-    return arguments
+        for id, arguments in parameters(test.pytestmark):
+            yield Case(claim, f"{claim.says} [{id}]" if id else claim.says, test, arguments)

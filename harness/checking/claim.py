@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import traceback
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,7 +23,6 @@ from assay.harness.results.errors import (
     Missing,
     Unavailable,
     brief,
-    printable,
     shortened,
 )
 from assay.harness.results.verdicts import ERROR, STORED, UNAVAILABLE, Kind, Result, Verdict
@@ -180,26 +179,3 @@ def with_subject(
     """``arguments`` of a claim's body, and ``subject`` where the body has that parameter."""
     named = "subject" in inspect.signature(body).parameters
     return {**arguments, "subject": subject} if named else dict(arguments)
-
-
-def is_asked(selector: str, claim: Claim, name: str) -> bool:
-    """Whether ``selector``, ``ID`` or ``ID:TEXT``, selects the claim's test with this ``name``."""
-    number, _, text = selector.partition(":")
-    return claim.id == number and text in name
-
-
-def unknown(selectors: Sequence[str], named: Collection[tuple[Claim, str]], what: str) -> str:
-    """The message for the first selector without a test in ``named`` (claim, name), or empty.
-
-    ``what`` names such tests in the message.
-    """
-    for each in selectors:
-        if not any(is_asked(each, claim, name) for claim, name in named):
-            numbers = sorted({claim.id for claim, _ in named}, key=lambda n: (n[0], int(n[1:])))
-            asked = shortened(printable(each), 100)
-            number = each.partition(":")[0]
-            near = number.strip().upper()
-            if near in numbers and near != number:
-                return f"{asked}: there is no such {what} here; did you mean {near}?"
-            return f"{asked}: there is no such {what} here; there are {', '.join(numbers)}"
-    return ""

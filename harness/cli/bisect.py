@@ -165,7 +165,7 @@ def _probe(
                 claims=[options.claim],
                 seed=(options.seed + before) % (LARGEST_SEED + 1),
             ),
-            pytest_arguments=["--absent-ok", "-q"],
+            pytest_arguments=["-o", "absent_ok=true", "-q"],
             patience=options.limit,
         )
         with console.status(f"{version}: {options.claim} on {escape(options.model)}"):

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from assay.harness.cli.arguments import Parser
 from assay.harness.results.errors import BadInput
 from assay.harness.results.outputs import is_in
 from assay.harness.results.specs import ModelSpec
@@ -21,7 +22,8 @@ usage: assay check [MODEL ...] [OPTION ...]
 
 Check the claims on each MODEL: a folder that save_pretrained wrote, a model of the Hugging Face
 hub (owner/name), FILE.py:FUNCTION for a model of your own, reference[:SIZE], untrained:SIZE:SEED,
-or tiny:MODEL_TYPE.  Without a model: reference.
+or tiny:MODEL_TYPE; any of them with +FAULT (assay faults lists them), to see the fault caught.
+Without a model: reference.
 
 With --against=MODEL, compare a model with another one that should compute the same; see
 `assay check MODEL --against MODEL --help`.
@@ -38,16 +40,15 @@ The model (also --model=MODEL):
   --device=DEVICE, --device-map=MAP       cpu, cuda, cuda:1, mps; spread over several
   --attention=NAME, --attends=WAYS        implementation of attention; causal or both
   --revision=NAME, --base=MODEL           of a hub id; the base model of an adapter
-  --trust-remote-code, --absent-ok        run a model's own code; skip models that are not here
-  --oracle=HOW, --bitwise     how float64 is computed; demand equal bits
-  --plant=FAULT               inject a fault, to see it caught (assay faults lists them)
+  --trust-remote-code         run Python code that comes with a model
 Results:
   --explain                   print why claims do not apply, and what controls did
-  --json=FILE, --report=FILE, --summary=FILE   write JSON, an HTML page, Markdown for a CI job
+  --json=FILE                 write JSON
+  --report=FILE               write a page (.html), or Markdown for a CI job; twice for both
   --evidence=FILE, --resume   keep results in another file; resume an unfinished run
-  --expectations=FOLDER, --record-expectations   known exceptions; record this run's verdicts
+  --expectations=FOLDER       known exceptions; record:FOLDER writes this run's verdicts there
   -n N                        run in N processes
-  --rounding=SEED, --allocation=NAME      emulate another machine
+  --emulate=MACHINE           emulate another machine: rounding:SEED, allocation:odd
 
 Options of pytest work too (pytest --help).  Exit code: 0 every claim came out as expected, 1 one
 did not, 2 interrupted, 4 invalid input, 5 no claim was selected, or none applies.
@@ -59,6 +60,8 @@ def main(arguments: Sequence[str], run: Callable[[list[str]], Any] | None = None
     if {"-h", "--help"} & set(arguments):
         sys.stdout.write(USAGE)
         return 0
+    from assay.harness.cli import early  # not needed for help
+
     for word in arguments:
         _refuse_misspelt(word.partition("=")[0])
     models, pytest_arguments = separate(arguments)
@@ -68,13 +71,31 @@ def main(arguments: Sequence[str], run: Callable[[list[str]], Any] | None = None
         shlex.split(os.environ.get("PYTEST_ADDOPTS", ""))
     except ValueError as error:
         raise BadInput(f"PYTEST_ADDOPTS: cannot be split into options ({error})") from error
-    named = [f"--model={model}" for model in models]
-    options = [*named, *distribution(pytest_arguments), *join_paths(pytest_arguments)]
-    for option in options:
-        if option.startswith("--model="):
-            _require_elsewhere(option.partition("=")[2])
-    return int((run or _pytest)([str(claims()), *options]))
+    options = [f"--model={model}" for model in models]
+    options += join_paths(pytest_arguments)
+    request = _read(options)
+    for model in request.model:
+        _require_elsewhere(model)
+    early.check(request.model, request.claim, request.profile)
+    if request.dist is None and request.numprocesses not in ("0", "1"):
+        options.insert(len(models), DISTRIBUTED)
+    return int((run or _pytest)([str(early.FOLDER), *options]))
 
+
+def _read(options: Sequence[str]) -> argparse.Namespace:
+    """The options that matter before pytest starts; pytest reads and rejects all others."""
+    parser = Parser(add_help=False)
+    for name in ("--model", "--claim"):
+        parser.add_argument(name, action="append", default=[])
+    parser.add_argument("--profile", default="quick")
+    parser.add_argument("-n", "--numprocesses", default="0")
+    parser.add_argument("--dist")
+    return parser.parse_known_args(options)[0]
+
+
+DISTRIBUTED = "--dist=loadfile"
+"""Processes of pytest-xdist share the claims by groups (`harness.plugin.together`), so that each
+loads few models."""
 
 NAMES = tuple(dict.fromkeys(re.findall(r"--[a-z][a-z-]+", USAGE)))
 """The options of Assay that `USAGE` lists."""
@@ -102,13 +123,12 @@ def _require_elsewhere(model: str) -> None:
 
 
 PATHS = frozenset(
-    f"--{name}"
-    for name in ("device-map", "evidence", "expectations", "json", "model", "report", "summary")
+    f"--{name}" for name in ("device-map", "evidence", "expectations", "json", "model", "report")
 )
 """Assay's options whose value may be a path."""
 
 FLAGS = re.compile(
-    r"-[vqsxl]|-\w.+|--(?:[^=]+=.*|resume|explain|bitwise|trust-remote-code|absent-ok|lf|pdb)",
+    r"-[vqsxl]|-\w.+|--(?:[^=]+=.*|resume|explain|dry-run|trust-remote-code|lf|pdb)",
     re.S,
 )
 """Options without a value in the next argument: those that contain it, or take none."""
@@ -129,23 +149,6 @@ def separate(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     return models, rest
 
 
-def distribution(options: Sequence[str]) -> list[str]:
-    """How pytest-xdist is to distribute claims to several processes, unless ``options`` say how.
-
-    By groups (`harness.plugin.together`), so that each loads few models.
-    """
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    parser.add_argument("-n", "--numprocesses", default="0")
-    parser.add_argument("--dist")
-    try:
-        own, _ = parser.parse_known_args(list(options))
-    except argparse.ArgumentError:  # an option without its value, which pytest rejects
-        return []
-    if own.dist is not None or own.numprocesses in ("0", "1"):
-        return []
-    return ["--dist=loadfile"]
-
-
 def join_paths(options: Sequence[str]) -> list[str]:
     """The options with paths as one argument: pytest takes a separate path for a test's."""
     words: list[str] = []
@@ -155,11 +158,6 @@ def join_paths(options: Sequence[str]) -> list[str]:
         else:
             words.append(each)
     return words
-
-
-def claims() -> Path:
-    """The folder of the claims, in a clone or in an install."""
-    return Path(__file__).parents[2] / "claims"
 
 
 def _pytest(arguments: list[str]) -> int:

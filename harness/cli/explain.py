@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from assay.harness.checking.cases import Case
+from assay.harness.checking import catalogue
 from assay.harness.checking.profiles import PROFILES
 from assay.harness.cli.arguments import Parser, word
 from assay.harness.cli.list import document, is_about
@@ -30,11 +30,10 @@ INDENT = " " * 13
 """The column where facts begin, after their names."""
 
 
-def main(arguments: Sequence[str], cases: Callable[[], list[Case]]) -> int:
+def main(arguments: Sequence[str]) -> int:
     """Print all claims with the given number or words; 0."""
     options = _parser().parse_args(arguments)
-    every = cases()
-    rows = document(every)
+    rows = document(catalogue.claims())
     matches = [row for row in rows if row["id"].casefold() == options.claim.casefold()]
     matches = matches or [row for row in rows if is_about(row, options.claim.split())]
     if not matches:
@@ -42,8 +41,8 @@ def main(arguments: Sequence[str], cases: Callable[[], list[Case]]) -> int:
         raise BadInput(f"{options.claim}: no such claim; there are {numbers}")
     if len(matches) > 1:
         sys.stdout.write("".join(f"{row['id']}: {row['claim']}\n" for row in matches) + "\n")
-    tests = {case.claim.says: case for case in every}
-    texts = ["\n".join(describe(row, tests[row["claim"]])) + "\n" for row in matches]
+    enough = {claim.says: claim.enough for claim in catalogue.claims()}
+    texts = ["\n".join(describe(row, enough[row["claim"]])) + "\n" for row in matches]
     sys.stdout.write("\n".join(texts))
     return 0
 
@@ -63,8 +62,8 @@ def _parser() -> Parser:
     return parser
 
 
-def describe(row: dict[str, Any], case: Case) -> list[str]:
-    """A claim in lines; ``case`` is one of its variants."""
+def describe(row: dict[str, Any], enough: int | None) -> list[str]:
+    """A claim in lines; more than ``enough`` examples add nothing."""
     law = row["kind"] == "law"
     facts = {
         "about": row["about"],
@@ -73,7 +72,7 @@ def describe(row: dict[str, Any], case: Case) -> list[str]:
         "bound": row["bound"] or PLAIN,
         "control": row["control"],
         "variants": "; ".join(row["variants"]),
-        "cost": _cost(law, case.claim.enough),
+        "cost": _cost(law, enough),
         "test": row["file"],
         "source": row["source"],
     }

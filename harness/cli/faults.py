@@ -39,9 +39,9 @@ def main(arguments: Sequence[str], load: Load) -> int:
 def _parser() -> Parser:
     parser = Parser(
         prog="assay faults",
-        description="List the faults that can be injected into a model (pytest --plant NAME), "
-        "with the capabilities and parts that each needs and the claims that must catch it.  With "
-        "--model: which of them apply to a model, and what it lacks for the others.",
+        description="List the faults that can be injected into a model (as MODEL+FAULT), with the "
+        "capabilities and parts that each needs and the claims that must catch it.  With --model: "
+        "which of them apply to a model, and what it lacks for the others.",
     )
     models.add_options(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")

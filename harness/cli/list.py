@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
@@ -13,7 +13,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from assay.harness.checking.cases import Case
+from assay.harness.checking import catalogue
+from assay.harness.checking.catalogue import Declared
 from assay.harness.cli.arguments import Parser, word
 from assay.harness.results.bibliography import cited
 from assay.harness.results.errors import BadInput
@@ -22,13 +23,13 @@ WIDE = 1000
 """Columns where the output is not a terminal."""
 
 
-def main(arguments: Sequence[str], cases: Callable[[], list[Case]]) -> int:
+def main(arguments: Sequence[str]) -> int:
     """List the claims as a table, JSON or Markdown; 0.
 
     Raises `BadInput` if no claim has all the words.
     """
     options = _parser().parse_args(arguments)
-    rows = [row for row in document(cases()) if is_about(row, options.words)]
+    rows = [row for row in document(catalogue.claims()) if is_about(row, options.words)]
     if not rows:
         raise BadInput(f"{' '.join(options.words)}: no claim's number or sentence has these words")
     if options.json:
@@ -70,17 +71,16 @@ def number(id: str) -> tuple[str, int]:
     return id[0], int(id[1:])
 
 
-def document(cases: Sequence[Case]) -> list[dict[str, Any]]:
+def document(claims: Sequence[Declared]) -> list[dict[str, Any]]:
     """A row for each claim, in the order of their numbers; variants are pytest's parameters."""
 
-    def key(case: Case) -> tuple[tuple[str, int], str, bool]:
-        return number(case.claim.id), case.claim.says, case.claim.toy
+    def key(claim: Declared) -> tuple[tuple[str, int], str, bool]:
+        return number(claim.id), claim.says, claim.toy
 
     rows = []
-    for _, group in groupby(sorted(cases, key=key), key):
+    for _, group in groupby(sorted(claims, key=key), key):
         several = list(group)
-        claim = several[0].claim
-        variants = [case.name.removeprefix(claim.says).strip(" []") for case in several]
+        claim = several[0]
         rows.append(
             {
                 "id": claim.id,
@@ -92,8 +92,8 @@ def document(cases: Sequence[Case]) -> list[dict[str, Any]]:
                 "source": claim.source,
                 "control": claim.control,
                 "bound": claim.bound,
-                "variants": [variant for variant in variants if variant],
-                "file": several[0].file,
+                "variants": [variant for each in several for variant in each.variants],
+                "file": claim.file,
             }
         )
     return rows

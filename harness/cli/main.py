@@ -10,10 +10,10 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
-import pkgutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from assay.harness.cli import BAD_INPUT, INTERRUPTED, READER_GONE, streams
@@ -75,7 +75,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rooms_by_name = importlib.import_module("assay.harness.cli.main").rooms
         functions = {"kills": rooms_by_name}
         functions |= {"bisect": check, "sweep": expand, "versions": expand}
-        functions |= {"explain": cases_of_claims, "list": cases_of_claims}
         functions |= dict.fromkeys(("faults", "invert"), load)
         if name == "against":
             return command.main(words[1:], load, inspect)
@@ -137,19 +136,19 @@ def expand(specs: list[str]) -> list[str]:
 
 def check(model: str, claims: Sequence[str]) -> None:
     """Raise `BadInput` for an unknown model, or an unknown claim (``ID[:TEXT]``)."""
-    from assay.harness.checking.claim import unknown
+    from assay.harness.checking import catalogue
 
-    if why := unknown(claims, [(e.claim, e.name) for e in cases_of_claims()], "claim"):
+    if why := catalogue.misspelt(claims):
         raise BadInput(f"--claim {why}")
     if len(expanded := expand([model])) > 1:
         raise BadInput(f"--model {model}: stands for {len(expanded)} models; name one")
 
 
-def cases_of_claims() -> list[Case]:
-    """Every claim, with each of its variants."""
+def cases_of_claims(files: Collection[Path] | None = None) -> list[Case]:
+    """Every claim, or those of some files, with each of its variants."""
     from assay.harness.checking import cases
 
-    return cases.collect(rooms().claims)
+    return cases.collect(_claims(files))
 
 
 def offer(subject: Subject) -> Offer | str:
@@ -163,11 +162,23 @@ def rooms() -> Rooms:
     from assay.harness.cli.kills import Rooms
 
     kinds = _of_fixtures("kinds").KINDS
-    from assay import claims
+    from assay.harness.checking import catalogue
 
-    found = pkgutil.walk_packages(claims.__path__, f"{claims.__name__}.")
-    modules = [importlib.import_module(each.name) for each in found if not each.ispkg]
-    return Rooms(modules, Path(claims.__path__[0]) / "expectations", kinds, load)
+    return Rooms(_claims(), catalogue.FOLDER / "expectations", kinds, load)
+
+
+def _claims(files: Collection[Path] | None = None) -> list[ModuleType]:
+    """The modules of the claims in ``files``, or of all."""
+    from assay import claims
+    from assay.harness.checking import catalogue
+
+    every = dict.fromkeys(catalogue.ROOT / each.file for each in catalogue.claims())
+    names = [
+        ".".join(file.relative_to(catalogue.FOLDER).with_suffix("").parts)
+        for file in every
+        if files is None or file in files
+    ]
+    return [importlib.import_module(f"{claims.__name__}.{name}") for name in names]
 
 
 def _of_fixtures(name: str) -> Any:

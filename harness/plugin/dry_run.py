@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Generator, Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from assay.harness.models.subject.subject import Subject
 from assay.harness.results.verdicts import Kind
 
 LISTED = "assay-listed"
-"""The property of a report that carries a claim's entry."""
+"""The property of a report that carries a claim's entry, as a dict: xdist sends plain types."""
 
 
 @dataclass(frozen=True)
@@ -37,10 +36,6 @@ class Entry:
         examples = claim.examples(profile)
         return cls(claim.id, name, claim.kind.value, subject.name, lacking, examples)
 
-    def as_text(self) -> str:
-        """The entry as it travels on a report: xdist sends plain types only."""
-        return json.dumps(asdict(self))
-
     def line(self) -> str:
         """The entry as a line of the list."""
         if self.lacking:
@@ -59,8 +54,8 @@ class DryRun:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> Generator[None, object, None]:
         """Collect the entry that a test's report carries."""
-        if report.when == "call" and (text := dict(report.user_properties).get(LISTED)):
-            entry = Entry(**json.loads(str(text)))
+        if report.when == "call" and (fields := dict(report.user_properties).get(LISTED)):
+            entry = Entry(**fields)  # type: ignore[arg-type]
             self.entries[entry.subject].append(entry)
         if (why := getattr(report, "refused", None)) is not None and why not in self.refusals:
             self.refusals.append(why)

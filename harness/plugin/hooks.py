@@ -12,13 +12,15 @@ import gc
 import os
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from hypothesis.configuration import set_hypothesis_home_dir
 
-from assay.harness.checking.claim import is_asked, unknown
+from assay.harness.checking import catalogue
+from assay.harness.checking.catalogue import is_asked, unknown
 from assay.harness.checking.profiles import PROFILES
 from assay.harness.models import capabilities
 from assay.harness.models.loading.emulation import emulated
@@ -64,6 +66,9 @@ STDERR = pytest.StashKey[int]()
 HANGS = 6
 """Multiple of the profile's brake after which a process without a sign of progress ends."""
 
+FILES = pytest.StashKey[set[Path]]()
+"""The files of Assay's own claims to collect; empty for all."""
+
 EMULATED = pytest.StashKey[ExitStack]()
 """Ends the emulation of another machine when it is closed."""
 
@@ -78,6 +83,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Reject bad options at once; start recording in the process that owns the terminal."""
     with options.usage_errors():
         request = config.stash[REQUEST] = options.read(config)
+        config.stash[FILES] = selection.files(config)
     for kind, what in MARKS.items():
         config.addinivalue_line("markers", f"{kind}: {what}")
     # peft imports what torch deprecates, which nobody who checks a model can change.
@@ -112,6 +118,13 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 # -- before claims run ----------------------------------------------------------------------------
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Import no file of Assay's own claims that has none of those that ``--claim`` names."""
+    files = config.stash[FILES]
+    own = collection_path.suffix == ".py" and collection_path.is_relative_to(catalogue.FOLDER)
+    return True if files and own and collection_path not in files else None
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -209,7 +222,11 @@ def _keep_apart(config: pytest.Config, items: list[pytest.Item]) -> None:
         item
         for item in items
         if (claim := claim_of(item))
-        and (_is_finding(item) and not with_findings if claim.toy else toy.is_toy(_subject(item)))
+        and (
+            claim.kind is Kind.FINDING and not with_findings
+            if claim.toy
+            else toy.is_toy(_subject(item))
+        )
     ]
     if mixed:
         config.hook.pytest_deselected(items=mixed)
@@ -229,18 +246,12 @@ def _turn(item: pytest.Item, groups: Sequence[str], cheap_first: bool) -> tuple[
     return True, cheap_first and claim.costly, together.turn(item.nodeid, groups)
 
 
-def _is_finding(item: pytest.Item) -> bool:
-    """Whether a test is a finding: broken laws are reported first, as they usually matter more."""
-    claim = claim_of(item)
-    return claim is not None and claim.kind is Kind.FINDING
-
-
 def _check_expectations(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Reject expectations of unknown claims and capabilities: they are misspelt."""
     claims = {claim.id for item in items if (claim := claim_of(item))}
     if not claims or RunRequest.of(config).worker:
         return
-    whole = selection.has_all_claims(config)
+    whole = selection.has_all_claims(config) and not config.stash[FILES]
     with options.usage_errors():
         for each in expected_of_models(config).values():
             for number in {id for id, _ in each.entries} - claims if whole else ():
@@ -254,19 +265,19 @@ def _keep_claims(config: pytest.Config, items: list[pytest.Item]) -> None:
     requested = RunRequest.of(config).claims
     if not requested or not items:
         return
-    named = [(claim, name_of(item, claim)) for item in items if (claim := claim_of(item))]
-    if why := unknown(requested, named, "claim"):
+    named = [(claim.id, name_of(item, claim)) for item in items if (claim := claim_of(item))]
+    if why := unknown(requested, named):
         _reject(config, f"--claim {why}")
         return
     # A test's whole name means that test alone, and not those whose names start with it.
-    whole = {f"{claim.id}:{name}" for claim, name in named} & set(requested)
+    whole = {f"{id}:{name}" for id, name in named} & set(requested)
     selected = []
     for item in items:
         if (claim := claim_of(item)) is None:
             continue
         name = name_of(item, claim)
         parts = [each for each in requested if each not in whole]
-        if f"{claim.id}:{name}" in whole or any(is_asked(each, claim, name) for each in parts):
+        if f"{claim.id}:{name}" in whole or any(is_asked(each, claim.id, name) for each in parts):
             selected.append(item)
     config.hook.pytest_deselected(items=[item for item in items if item not in set(selected)])
     items[:] = selected

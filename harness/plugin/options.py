@@ -6,7 +6,7 @@ import argparse
 import errno
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
@@ -15,7 +15,6 @@ import hypothesis
 import hypothesis.errors
 import pytest
 
-from assay.harness import faults
 from assay.harness.checking.profiles import PROFILES, check_profile
 from assay.harness.models.loading import loading
 from assay.harness.models.loading.runs import Options
@@ -29,15 +28,30 @@ from assay.harness.results.errors import BadInput
 from assay.harness.results.evidence_file import default_path
 from assay.harness.results.outputs import keep_apart
 from assay.harness.results.seeds import SHOWN, read_seed
-from assay.harness.results.specs import SIGN, ModelSpec
+from assay.harness.results.specs import ModelSpec
 
 TEXTS = (
-    *("models", "claims", "plant", "revision", "base", "device", "device_map", "dtype"),
-    *("attention", "attends", "oracle"),
-    *("profile", "budget", "seed", "replay", "rounding", "allocation"),
+    *("models", "claims", "revision", "base", "device", "device_map", "dtype"),
+    *("attention", "attends", "profile", "budget", "seed", "replay", "emulate"),
 )
-PATHS = ("evidence", "json", "report", "summary", "expectations")
+PATHS = ("evidence", "json", "report", "expectations")
 """The options whose values are words, and those whose values are paths."""
+
+RECORD = "record"
+"""The value of ``--expectations``, alone or before a folder, that records them."""
+
+MARKDOWN = (".md", "")
+"""The endings of a report in Markdown: that of a CI job has none."""
+
+SETTINGS = {
+    "oracle": "the float64 reference: copy, stream (upcasts weights where they are used), cpu, or "
+    "auto, a copy where a third of the free memory holds it (default: auto)",
+    "bitwise": "true: allow no rounding where a model is run in another way: G9 demands the same "
+    "bits in batches of any size, G4 of a compiled model, and G6 the same tokens with drafts",
+    "absent_ok": "true: skip models that this version of transformers lacks, instead of failing; "
+    "for patterns this is the default",
+}
+"""Settings of pytest, for ``-o NAME=VALUE`` or a file: few runs need them."""
 
 
 def add(parser: pytest.Parser) -> None:
@@ -55,18 +69,8 @@ def add(parser: pytest.Parser) -> None:
         metavar="MODEL",
         help="a folder, a GGUF file, a hub id, reference[:SIZE], untrained:SIZE:SEED, "
         "tiny:MODEL_TYPE, tiny:* or tiny:KIND:* for all that fit (KIND: causal, masked, seq2seq) "
-        "or geometry:NAME; may be given several times (default: reference)",
-    )
-    add(
-        "--plant",
-        metavar="FAULT",
-        help="inject this fault into every model, to see that the claims notice (assay faults)",
-    )
-    add(
-        "--absent-ok",
-        action="store_true",
-        help="skip models that this version of transformers lacks, instead of failing; for "
-        "patterns this is the default",
+        "or geometry:NAME, and any of them with +FAULT (assay faults); may be given several times "
+        "(default: reference)",
     )
     add(
         "--claim",
@@ -98,19 +102,6 @@ def add(parser: pytest.Parser) -> None:
         "configuration say)",
     )
     add(
-        "--oracle",
-        default="auto",
-        metavar="HOW",
-        help="the float64 reference: copy, stream (upcasts weights where they are used), cpu, or "
-        "auto, a copy where a third of the free memory holds it (default: auto)",
-    )
-    add(
-        "--bitwise",
-        action="store_true",
-        help="allow no rounding where a model is run in another way: G9 demands the same bits in "
-        "batches of any size, G4 of a compiled model, and G6 the same tokens with drafts",
-    )
-    add(
         "--trust-remote-code",
         action="store_true",
         help="run Python code that comes with a model; it can do anything that you can",
@@ -128,14 +119,11 @@ def add(parser: pytest.Parser) -> None:
     )
     add("--seed", default="0", help="seed of all examples and draws (default: 0)")
     add(
-        "--rounding",
-        metavar="SEED",
-        help="emulate the rounding of another processor or library, by this seed",
-    )
-    add(
-        "--allocation",
-        metavar="NAME",
-        help="addresses of weights: odd, odd multiples of 8 bytes (default: as torch chooses)",
+        "--emulate",
+        action="append",
+        metavar="MACHINE",
+        help="rounding:SEED, the rounding of another processor or library by a seed; "
+        "allocation:odd, weights at odd multiples of 8 bytes; may be given several times",
     )
     add("--replay", metavar="BLOB", help="run one example again: BLOB is what a failure printed")
     add("--evidence", metavar="PATH", help="the evidence file (default: in the cache folder)")
@@ -145,11 +133,12 @@ def add(parser: pytest.Parser) -> None:
         help="resume an unfinished run of the same request, or one whose budget was used up",
     )
     add("--json", metavar="PATH", help="write the results as JSON")
-    add("--report", metavar="PATH", help="write a self-contained HTML page")
     add(
-        "--summary",
+        "--report",
+        action="append",
         metavar="PATH",
-        help="append a summary in Markdown to this file, such as a CI job's",
+        help="FILE.html: write a self-contained page; FILE.md or FILE: append a summary in "
+        "Markdown, as for a CI job; may be given for both",
     )
     add(
         "--explain",
@@ -158,15 +147,14 @@ def add(parser: pytest.Parser) -> None:
         "each claim comes from",
     )
     add(
-        "--record-expectations",
-        action="store_true",
-        help="record this run's verdicts as the expectations of the model",
-    )
-    add(
         "--expectations",
         metavar="FOLDER",
-        help="the folder of expectations (default: claims/expectations)",
+        help="the folder of expectations (default: claims/expectations); record:FOLDER, or record "
+        "alone, writes this run's verdicts there as the model's expectations",
     )
+    parser.addini("oracle", SETTINGS["oracle"], type="string", default="auto")
+    for name in ("bitwise", "absent_ok"):
+        parser.addini(name, SETTINGS[name], type="bool", default=False)
 
 
 @contextmanager
@@ -192,18 +180,27 @@ def read(config: pytest.Config) -> RunRequest:
 
     Models are checked later (`fixtures.subjects`), evidence when it is opened.
     """
-    option = argparse.Namespace(**vars(config.option))
+    settings = {name: config.getini(name) for name in SETTINGS}
+    option = argparse.Namespace(**vars(config.option), **settings)
     for argument in config.invocation_params.args:
         if argument.startswith("--") and argument.endswith("=--"):  # argparse reads an empty list
             raise BadInput(f"{argument.removesuffix('=--')}: '--' is not a value")
     _check_texts(option)
     _check_search(config)
-    for name in PATHS:
+    option.rounding, option.allocation = _emulated(option.emulate or ())
+    text, option.record_expectations = option.expectations, False
+    if text is not None and text.partition(":")[0] == RECORD:
+        option.record_expectations = True
+        option.expectations = text.partition(":")[2] or None
+    for name in ("evidence", "json", "expectations"):
         if (text := getattr(option, name)) is not None:
             setattr(option, name, _path(name, text))
-    for name in ("json", "report", "summary"):
-        if getattr(option, name) is not None:
-            _check_writable(name, getattr(option, name))
+    option.report, option.summary = _reports(option.report or ())
+    outputs = (("json", option.json), ("report", option.report), ("report", option.summary))
+    for name, path in outputs:
+        if path is not None:
+            _check_writable(name, path)
+    _check_combined(option)
     if xml := getattr(option, "xmlpath", None):
         _check_writable("junitxml", Path(xml).absolute())
     _check_outputs(option)
@@ -211,7 +208,7 @@ def read(config: pytest.Config) -> RunRequest:
     loading.check_pair(loading.parse_device(option.device), loading.parse_dtype(option.dtype))
     models, by_pattern = _models(option, config.stash.get(EXPAND, None))
     optional = models if option.absent_ok else by_pattern
-    same = ("profile", "replay", "allocation", *PATHS[:-1])
+    same = ("profile", "replay", "rounding", "allocation", "evidence", "json", "report", "summary")
     flags = ("resume", "explain", "record_expectations", "dry_run")
     return RunRequest(
         named=tuple(option.models or ()),
@@ -221,7 +218,6 @@ def read(config: pytest.Config) -> RunRequest:
         loading=Options(**{each.name: getattr(option, each.name) for each in fields(Options)}),
         seed=read_seed(option.seed, "--seed"),
         budget=budget.read_budget(option.budget),
-        rounding=None if option.rounding is None else read_seed(option.rounding, "--rounding"),
         claims=tuple(option.claims or ()),
         expectations=option.expectations or config.rootpath / "claims" / "expectations",
         worker=getattr(config, "workerinput", {}).get("workerid", ""),
@@ -236,14 +232,12 @@ def _models(
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The models that claims run on, and those of them that only patterns name."""
     named = option.models or [DEFAULT]
-    if option.plant is not None:
-        named = [f"{name}{SIGN}{option.plant}" for name in named]
     models, by_pattern = (named, []) if expand is None else expand(named)
     return tuple(dict.fromkeys(models)), tuple(by_pattern)
 
 
 def _check_texts(option: argparse.Namespace) -> None:
-    """Reject unknown values, and options that cannot be combined."""
+    """Reject empty and unknown values."""
     for name in (*TEXTS, *PATHS):
         values = getattr(option, name)
         for value in values if isinstance(values, list) else [values]:
@@ -252,28 +246,60 @@ def _check_texts(option: argparse.Namespace) -> None:
                 option_name = singular.replace("_", "-")
                 raise BadInput(f"--{option_name} {value!r}: is empty; say which")
     check_profile(option.profile)
-    if option.allocation is not None and option.allocation not in allocation.NAMES:
-        names = ", ".join(allocation.NAMES)
-        raise BadInput(f"--allocation {option.allocation!r}: choose from {names}")
     if option.attends not in (None, *meant.WAYS):
         raise BadInput(f"--attends {option.attends!r}: choose from {', '.join(meant.WAYS)}")
     if option.oracle not in float64.WAYS:
-        raise BadInput(f"--oracle {option.oracle!r}: choose from {', '.join(float64.WAYS)}")
-    for name in ("json", "report", "summary", "resume", "record_expectations"):
-        if option.dry_run and getattr(option, name):
-            raise BadInput(f"--dry-run: writes nothing; leave out --{name.replace('_', '-')}")
-    if option.plant is not None:
-        faults.named(option.plant)
-        if option.record_expectations:
-            raise BadInput("--plant: expectations cannot be recorded for a model with a fault")
+        raise BadInput(f"oracle {option.oracle!r}: choose from {', '.join(float64.WAYS)}")
     if option.replay is not None and not option.replay.isascii():
         raise BadInput(f"--replay {option.replay!r}: is not an example that a failure printed")
-    for flag in ("resume", "record_expectations"):
-        if option.replay is not None and getattr(option, flag):
-            name = flag.replace("_", "-")
-            raise BadInput(f"--replay: cannot be combined with --{name}")
     if option.device_map is not None:
         placement.read(option.device_map)
+
+
+def _check_combined(option: argparse.Namespace) -> None:
+    """Reject options that cannot be combined."""
+    record = f"--expectations={RECORD}"
+    if option.record_expectations:
+        for model in option.models or ():
+            if ModelSpec.recorded(model).fault is not None:
+                raise BadInput(f"{record}: nothing is expected of a model with a fault, {model}")
+    for flag, name in (("resume", "--resume"), ("record_expectations", record)):
+        if option.replay is not None and getattr(option, flag):
+            raise BadInput(f"--replay: cannot be combined with {name}")
+        if option.dry_run and getattr(option, flag):
+            raise BadInput(f"--dry-run: writes nothing; leave out {name}")
+    for name, path in (("--json", option.json), ("--report", option.report or option.summary)):
+        if option.dry_run and path is not None:
+            raise BadInput(f"--dry-run: writes nothing; leave out {name}")
+
+
+def _emulated(machines: Sequence[str]) -> tuple[int | None, str | None]:
+    """The seed of the rounding and the name of the allocation that are emulated."""
+    rounding, allocated = None, None
+    for each in machines:
+        kind, _, value = each.partition(":")
+        if kind == "rounding":
+            rounding = read_seed(value, f"--emulate={kind}")
+        elif kind == "allocation" and value in allocation.NAMES:
+            allocated = value
+        else:
+            known = ", ".join(f"allocation:{name}" for name in allocation.NAMES)
+            raise BadInput(f"--emulate {each!r}: choose from rounding:SEED, {known}")
+    return rounding, allocated
+
+
+def _reports(names: Sequence[str]) -> tuple[Path | None, Path | None]:
+    """The paths of the page and of the Markdown; at most one of each."""
+    page, markdown = None, None
+    for path in (_path("report", name) for name in names):
+        if path.suffix == ".html" and page is None:
+            page = path
+        elif path.suffix in MARKDOWN and markdown is None:
+            markdown = path
+        else:
+            why = "one page (.html) and one file of Markdown (.md, or without an ending) at most"
+            raise BadInput(f"--report {path}: give {why}")
+    return page, markdown
 
 
 def _path(name: str, text: str) -> Path:
@@ -310,6 +336,7 @@ def _check_writable(name: str, path: Path) -> None:
 def _check_outputs(option: argparse.Namespace) -> None:
     """Reject two outputs in one file, over an input, or in a model's folder."""
     files = {f"--{name}": getattr(option, name) for name in PATHS[:-1]}
+    files["--report (Markdown)"] = option.summary
     if xml := getattr(option, "xmlpath", None):
         files["--junitxml"] = Path(xml).absolute()
     if option.record_expectations:
@@ -330,4 +357,5 @@ def _check_expectations(folder: Path | None, to_record: bool) -> None:
     if folder.exists() or folder.is_symlink():
         raise BadInput(f"--expectations {folder}: is not a folder")
     if not to_record:
-        raise BadInput(f"--expectations {folder}: no such folder; --record-expectations makes it")
+        why = f"no such folder; --expectations={RECORD}:FOLDER makes it"
+        raise BadInput(f"--expectations {folder}: {why}")

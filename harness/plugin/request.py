@@ -32,10 +32,10 @@ class RunRequest:
     """The options of a run, checked; paths are absolute.
 
     ``named`` are the models as ``--model`` names them, patterns as such; ``models`` those that
-    claims run on, each once, with the fault of ``--plant``.  A model among ``optional`` may be
-    missing here; its claims then do not apply.  ``worker`` is the worker's id in a worker
-    process of pytest-xdist, and empty in the process that owns the terminal.  ``root`` is pytest's
-    root folder and ``directory`` the one where the run was started.
+    claims run on, each once.  A model among ``optional`` may be missing here; its claims then do
+    not apply.  ``report`` is the page of ``--report`` and ``summary`` its Markdown.  ``worker`` is
+    the worker's id in a worker process of pytest-xdist, and empty in the process that owns the
+    terminal.  ``root`` is pytest's root folder; the run was started in ``directory``.
     """
 
     named: tuple[str, ...] = ()
@@ -77,6 +77,12 @@ class RunRequest:
         """Which properties of another machine are emulated; None where nothing is."""
         return {"rounding": self.rounding, "allocation": self.allocation}
 
+    @property
+    def emulations(self) -> list[str]:
+        """The options that emulate them again."""
+        machines = self.emulated.items()
+        return [f"--emulate={name}:{value}" for name, value in machines if value is not None]
+
     def replay_command(self, nodeid: str, subject: str, blob: str) -> str:
         """One line for a shell, where this run was started, that runs one example of a test."""
         file, separator, test = nodeid.partition("::")
@@ -85,17 +91,17 @@ class RunRequest:
         for name in LOADING:
             if (value := getattr(self.loading, name)) != getattr(USUAL, name):
                 parts.append(f"--{name.replace('_', '-')}={value}")
-        parts += [f"--{n}={value}" for n, value in self.emulated.items() if value is not None]
-        for flag in ("bitwise", "trust_remote_code"):
-            if getattr(self.loading, flag):
-                parts.append(f"--{flag.replace('_', '-')}")
+        parts += self.emulations
+        if self.loading.trust_remote_code:
+            parts.append("--trust-remote-code")
+        if self.loading.bitwise:
+            parts += ["-o", "bitwise=true"]
+        if self.loading.oracle != USUAL.oracle:
+            parts += ["-o", f"oracle={self.loading.oracle}"]
         return shlex.join([*parts, f"--replay={blob}"])
 
 
-LOADING = (
-    *("device", "device_map", "dtype", "attention", "attends", "revision", "base"),
-    "oracle",
-)
+LOADING = (*("device", "device_map", "dtype", "attention", "attends", "revision", "base"),)
 """The options of `Options` that a replay repeats, where they are not the usual ones."""
 
 DTYPES = pytest.StashKey[list[str]]()

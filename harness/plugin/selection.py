@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from assay.harness.checking import catalogue
 from assay.harness.checking.profiles import PROFILES
 from assay.harness.plugin.request import RunRequest
 from assay.harness.results.records import Selection
@@ -25,6 +26,18 @@ def has_all_claims(config: pytest.Config) -> bool:
         return False
     root = config.rootpath
     return bool({root, root / "claims"} & set(paths(config)))
+
+
+def files(config: pytest.Config) -> set[Path]:
+    """The files of Assay's own claims that ``--claim`` names; empty where all are collected.
+
+    All are where a claim is unknown, which ends the run, and where the files are named.
+    """
+    requested, folder = RunRequest.of(config).claims, catalogue.FOLDER
+    whole = any(folder.is_relative_to(path) for path in paths(config))
+    if not requested or not whole or catalogue.misspelt(requested):
+        return set()
+    return catalogue.files(requested)
 
 
 def leaves_out_slow_laws(config: pytest.Config) -> bool:

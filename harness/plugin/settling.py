@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -97,10 +98,12 @@ def claim_of(item: pytest.Item) -> Claim | None:
 def name_of(item: pytest.Item, claim: Claim) -> str:
     """The claim in words, with the test's own parameters: ``cached is recomputed [static]``."""
     callspec = getattr(item, "callspec", None)
-    # The subject's is the first: see `pytest_generate_tests`.  The public `callspec.id` joins them
-    # by dashes, which models' names and other ids contain as well.
-    ids = [] if callspec is None else callspec._idlist["subject" in callspec.params :]
-    return f"{claim.says} [{'-'.join(ids)}]" if ids else claim.says
+    if callspec is None:
+        return claim.says
+    # The subject's id is the first (`pytest_generate_tests`), escaped by pytest.
+    subject = callspec.params.get("subject", "").encode("unicode_escape").decode()
+    own = callspec.id.removeprefix(subject).removeprefix("-")
+    return f"{claim.says} [{own}]" if own else claim.says
 
 
 class Assay:
@@ -129,7 +132,7 @@ class Assay:
         if self.request.dry_run:
             if not isinstance(subject, Absent):
                 entry = Entry.of(claim, name, subject, self.session.profile)
-                self.node.user_properties.append((LISTED, entry.as_text()))
+                self.node.user_properties.append((LISTED, asdict(entry)))
             return
         result = self._recorded(name, subject)
         if result is None:

@@ -22,7 +22,7 @@ SPARE = 8
 
 
 class Progress:
-    """One live line on a terminal, one short line per finished claim elsewhere.
+    """One live line on a terminal, one short line per claim that was examined elsewhere.
 
     Driven by `start`, `begin`, `update` and `stop` from the process that owns the
     terminal.  Before `start` and after `stop` every call is harmless and shows nothing.
@@ -62,6 +62,8 @@ class Progress:
             return
         self._counts[result.verdict] += 1
         if self._live is None:
+            if result.verdict is Verdict.NOT_APPLICABLE:
+                return  # the summary counts them in one line
             self._console.print(Text(self._claim_line(result)), soft_wrap=True)
             return
         self._live.update(self._task, advance=1, counts=self._counts_text())
@@ -133,13 +135,13 @@ class Progress:
     def _claim_line(self, result: Result) -> str:
         done = sum(self._counts.values())
         width = len(str(self._total))
-        parts = [f"[{done:>{width}}/{self._total}] {result.id} on {result.subject}"]
-        parts.append(result.verdict.value)
-        if result.verdict is not Verdict.NOT_APPLICABLE:
-            law = result.kind is Kind.LAW
-            observed = intervals.together(result.observed, result.interval)
-            parts.append(f"margin {texts.decades(result)}" if law else observed)
-            parts.append(texts.duration(result.seconds))
+        observed = intervals.together(result.observed, result.interval)
+        parts = [
+            f"[{done:>{width}}/{self._total}] {result.id} on {result.subject}",
+            result.verdict.value,
+            f"margin {texts.decades(result)}" if result.kind is Kind.LAW else observed,
+            texts.duration(result.seconds),
+        ]
         return self._glyphs.fit(", ".join(parts)) if self._glyphs else ""
 
 

@@ -44,7 +44,7 @@ def append(path: Path, text: str) -> None:
         with path.open("a", encoding="utf-8") as file:
             file.write(text)
     except OSError as error:
-        raise BadInput(f"--summary {path}: cannot be written ({error.strerror})") from error
+        raise BadInput(f"--report {path}: cannot be written ({error.strerror})") from error
 
 
 def _cell(text: str) -> str:

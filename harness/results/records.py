@@ -107,7 +107,7 @@ class RunRecord(Record):
     attends: Annotated[Ways | None, says("What --attends says of every model; null: nothing.")] = (
         None
     )
-    bitwise: Annotated[bool, says("Whether --bitwise was given.")] = False
+    bitwise: Annotated[bool, says("Whether equal bits were demanded.")] = False
     versions: Annotated[
         dict[str, str],
         says(

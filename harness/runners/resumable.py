@@ -75,7 +75,7 @@ class Resumable:
             models=models,
             settings=self.settings,
             evidence=self.evidence,
-            pytest_arguments=["--absent-ok", "--resume", *self.pytest_arguments],
+            pytest_arguments=["-o", "absent_ok=true", "--resume", *self.pytest_arguments],
             variables={} if self.show else {"OMP_NUM_THREADS": str(self.threads)},
             show=self.show,
         )

@@ -39,9 +39,6 @@ GRACE = 20.0
 SETTLED = (0, 1, 5)
 """Exit codes of finished runs: claims as expected, not as expected, or none that applied."""
 
-REJECTED = 4
-"""Pytest's exit code for invalid arguments."""
-
 NOTHING_SELECTED = 5
 """Pytest's exit code if it has no test to run."""
 
@@ -51,10 +48,6 @@ HELD, BROKE, FAILED = "held", "broke", "failed"
 
 class Broke(Exception):
     """A run did not finish, and why, in one line."""
-
-
-class Rejected(Broke):
-    """A run that did not start, because of an invalid argument."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,9 +179,8 @@ class Outcome:
     """How a run ended: `HELD`, `BROKE` or `FAILED`; ``why`` says in one line why not `HELD`.
 
     ``code`` is the exit code, below 0 if a signal ended the process, None if it did not start or
-    did not end in time.  ``verdicts`` counts the results by verdict, ``notes`` are lines about
-    models that were left out, and ``files`` holds, by suffix, the contents of files written on
-    another machine.
+    did not end in time.  ``verdicts`` counts the results by verdict, and ``notes`` are lines about
+    models that were left out.
     """
 
     state: str
@@ -198,7 +190,6 @@ class Outcome:
     verdicts: Mapping[str, int] = field(default_factory=dict)
     results: Sequence[Result] = ()
     notes: Sequence[str] = ()
-    files: Mapping[str, bytes] = field(default_factory=dict)
 
 
 Start = Callable[[Request], int]
@@ -360,7 +351,7 @@ def _results(request: Request, start: Start) -> list[Result]:
     if outcome.state == FAILED:
         if outcome.why.startswith("--claim"):
             raise BadInput(outcome.why)
-        raise (Rejected if outcome.code == REJECTED else Broke)(outcome.why)
+        raise Broke(outcome.why)
     return list(outcome.results)
 
 

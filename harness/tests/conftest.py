@@ -30,8 +30,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
     And the marks of tests that need a GPU, or an environment of their own such as `tox -e sweep`.
     """
-    emulated = RunRequest.of(config).emulated.items()
-    sessions.EMULATED[:] = [f"--{name}={value}" for name, value in emulated if value is not None]
+    sessions.EMULATED[:] = RunRequest.of(config).emulations
     # Those that look at a terminal's lines bring one of their own.
     os.environ["TERM"] = "xterm"
     config.addinivalue_line("markers", "ray: needs Ray, which only `tox -e sweep` installs")

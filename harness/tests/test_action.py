@@ -59,8 +59,8 @@ def test_a_sound_model_passes_and_is_summed_up(tmp_path: Path) -> None:
 
 
 def test_a_broken_model_fails_and_says_by_what(tmp_path: Path) -> None:
-    options = "--claim=C1 --profile=glance --plant=future-seen-by-one"
-    done = step(tmp_path, model="tiny:gpt2", options=options)
+    options = "--claim=C1 --profile=glance"
+    done = step(tmp_path, model="tiny:gpt2+future-seen-by-one", options=options)
     assert done.returncode == 1, done.stdout + done.stderr
     text = (tmp_path / "summary.md").read_text()
     assert "| refuted |" in text
@@ -89,11 +89,11 @@ def test_nothing_that_a_model_is_called_is_read_as_markdown() -> None:
 
 def test_a_summary_is_on_no_other_output(project: Project) -> None:
     project.claims(law(1))
-    assert project.run("--summary=x", "--json=x").refused("--summary", "--json")
+    assert project.run("--report=x", "--json=x").refused("--report", "--json")
 
 
 @pytest.mark.parametrize("where", ["folder", "/dev/full"])
 def test_a_summary_that_cannot_be_written_is_told(project: Project, where: str) -> None:
     project.claims(law(1))
     (project.folder / "folder").mkdir()
-    assert project.run(f"--summary={where}").refused("--summary")
+    assert project.run(f"--report={where}").refused("--report")

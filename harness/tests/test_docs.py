@@ -45,7 +45,7 @@ def test_the_page_of_the_schema_has_every_key() -> None:
 
 
 class Declared:
-    """Stands in for pytest's parser: which options are declared."""
+    """Stands in for pytest's parser: which options and settings are declared."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
@@ -53,8 +53,10 @@ class Declared:
     def getgroup(self, *_: object) -> Declared:
         return self
 
-    def addoption(self, name: str, **_: object) -> None:
+    def addoption(self, name: str, *_: object, **__: object) -> None:
         self.names.append(name)
+
+    addini = addoption
 
 
 def test_the_reference_has_every_option() -> None:

@@ -63,7 +63,7 @@ def draws(oracle: Core) -> bool:
 
 
 WAYS = ("auto", "copy", "stream", "cpu")
-"""The values of `--oracle`; ``cpu`` computes the reference on the CPU, for a model elsewhere."""
+"""The values of the setting `oracle`; ``cpu`` computes the reference on the CPU."""
 
 
 LARGE = 2**28
@@ -80,7 +80,7 @@ def make_room(subject: Core) -> None:
 
 
 def way_of_copies(subject: Core) -> str:
-    """The `--oracle` of modified copies of ``subject``: there is one large float64 copy at most.
+    """The `oracle` of modified copies of ``subject``: there is one large float64 copy at most.
 
     Copies run few passes, and one reference of a large model takes as much memory as two models.
     """

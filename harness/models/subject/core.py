@@ -104,8 +104,8 @@ class Core(ABC):
     ``listens`` says whether a pass notes how experts are chosen, which compiled code must not;
     ``attends`` the value of ``--attends`` (`harness.models.subject.meant`); ``offer`` the recorded
     capabilities of its type, or why there are none (`models.subject.offer`); ``provenance`` the
-    origin of its weights; ``oracle_way`` the value of ``--oracle`` (`models.reference.float64`);
-    with ``bitwise`` a row must have the same bits however it is run (``--bitwise``).
+    origin of its weights; ``oracle_way`` the setting ``oracle`` (`models.reference.float64`);
+    with ``bitwise`` a row must have the same bits however it is run (the setting ``bitwise``).
     """
 
     name: str

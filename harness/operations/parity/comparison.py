@@ -198,7 +198,8 @@ class Level:
             compared.append(ids)
             if broken is not None:
                 break
-        observed, allowed, tried = self.check.record.observed, self.check.record.allowed, result.examples
+        record, tried = self.check.record, result.examples
+        observed, allowed = record.observed, record.allowed
         moved = self.control(compared or self.pair.prompts)
         says = "there is no weight to move" if moved is None else str(moved)
         seen = moved is not None and moved.by is not None

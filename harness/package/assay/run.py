@@ -15,8 +15,10 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from assay.harness.checking import catalogue
 from assay.harness.checking.cases import Case
-from assay.harness.checking.claim import Session, is_asked, unknown
+from assay.harness.checking.catalogue import is_asked, unknown
+from assay.harness.checking.claim import Session
 from assay.harness.checking.profiles import PROFILES, Profile, check_profile
 from assay.harness.cli.main import cases_of_claims, load, offer
 from assay.harness.models.loading import digests, runs, tokenizers
@@ -253,24 +255,28 @@ def choose(claims: str | Sequence[str], slow_laws: bool = False) -> list[Case]:
 
     A kind of claims includes slow laws only with ``slow_laws``; a number names them too.
     """
-    cases = [case for case in _every() if not case.claim.toy]
     if isinstance(claims, str) and claims in KINDS:
-        named = [case for case in cases if case.claim.kind.value in KINDS[claims]]
+        named = [case for case in _cases() if case.claim.kind.value in KINDS[claims]]
         return [case for case in named if slow_laws or not case.claim.slow]
     requested = [claims] if isinstance(claims, str) else claims
     if not isinstance(requested, Sequence) or not all(isinstance(each, str) for each in requested):
         raise BadInput(f"claims {claims!r}: give numbers such as ['C1', 'C2']")
-    why = unknown(requested, [(case.claim, case.name) for case in cases], "claim")
+    declared = [each for each in catalogue.claims() if not each.toy]
+    why = unknown(requested, [(each.id, name) for each in declared for name in each.names])
     if why or not requested:
         raise BadInput(f"claims: {why or 'name some, or one of ' + ', '.join(KINDS)}")
+    cases = _cases(frozenset(catalogue.files(requested)))
     return [
-        case for case in cases if any(is_asked(each, case.claim, case.name) for each in requested)
+        case
+        for case in cases
+        if any(is_asked(each, case.claim.id, case.name) for each in requested)
     ]
 
 
 @cache
-def _every() -> list[Case]:
-    return cases_of_claims()
+def _cases(files: frozenset[Path] | None = None) -> list[Case]:
+    """The claims about models in these files, or in all."""
+    return [case for case in cases_of_claims(files) if not case.claim.toy]
 
 
 @contextmanager

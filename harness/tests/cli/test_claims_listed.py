@@ -1,4 +1,4 @@
-"""`assay list`, `explain` and `report`: the catalogue from the command line, and stored runs."""
+"""`assay list` and `explain`: the catalogue from the command line; `runs` of stored evidence."""
 
 from __future__ import annotations
 
@@ -8,20 +8,43 @@ from pathlib import Path
 
 import pytest
 
-from assay.harness.cli.check import distribution, separate
-from assay.harness.cli.check import main as check
+from assay.harness.checking import catalogue
 from assay.harness.cli.main import cases_of_claims, main
+from assay.harness.results.errors import BadInput
 from assay.harness.tests.support.evidences import law, run_of, write
 from assay.harness.tests.support.sessions import ROOT
-
-GROUPED = ["--dist=loadfile"]
 
 
 def test_the_page_of_claims_is_current(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", "--markdown"]) == 0
     page = (ROOT / "docs" / "claims.md").read_text()
     assert capsys.readouterr().out == page, "run: assay list --markdown > docs/claims.md"
-    assert all(f"](../{case.file})" in page for case in cases_of_claims())
+    assert all(f"](../{claim.file})" in page for claim in catalogue.claims())
+
+
+def test_declarations_are_read_as_the_imported_claims_have_them() -> None:
+    fields = ("id", "says", "kind", "source", "needs", "control", "bound", "enough", "toy", "slow")
+    imported = [
+        ([getattr(case.claim, field) for field in fields], case.file, case.name)
+        for case in cases_of_claims()
+    ]
+    declared = [
+        ([getattr(claim, field) for field in fields], claim.file, name)
+        for claim in catalogue.claims()
+        for name in claim.names
+    ]
+    assert sorted(declared, key=repr) == sorted(imported, key=repr)
+
+
+def test_a_declaration_that_cannot_be_read_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "claims").mkdir()
+    (tmp_path / "claims" / "test_x.py").write_text('@law("C1", unheard_of)\ndef test_x(): ...\n')
+    monkeypatch.setattr(catalogue, "ROOT", tmp_path)
+    monkeypatch.setattr(catalogue, "FOLDER", tmp_path / "claims")
+    with pytest.raises(BadInput, match=r"test_x\.py: its claims cannot be read \(NameError"):
+        catalogue.claims.__wrapped__()
 
 
 def test_claims_are_listed_in_order_with_all_that_they_say(
@@ -35,7 +58,7 @@ def test_claims_are_listed_in_order_with_all_that_they_say(
     assert all(row["claim"] and row["source"] and row["control"] for row in rows)
     assert all(row["bound"] for row in rows if row["kind"] == "finding")
     assert all((ROOT / row["file"]).is_file() for row in rows)
-    assert {row["id"] for row in rows} == {case.claim.id for case in cases_of_claims()}
+    assert {row["id"] for row in rows} == {claim.id for claim in catalogue.claims()}
 
 
 def test_the_table_counts_laws_and_findings(capsys: pytest.CaptureFixture[str]) -> None:
@@ -68,42 +91,6 @@ def test_there_is_no_such_claim_to_explain(capsys: pytest.CaptureFixture[str]) -
     assert "Z9: no such claim; there are A1" in capsys.readouterr().err
 
 
-def test_check_hands_models_and_options_to_pytest() -> None:
-    calls: list[list[str]] = []
-
-    def run(arguments: list[str]) -> int:
-        calls.append(arguments)
-        return 3
-
-    assert check(["tiny:llama", "a folder", "-m", "law", "-n", "2"], run) == 3
-    claims = str(ROOT / "claims")
-    assert calls == [
-        [claims, "--model=tiny:llama", "--model=a folder", *GROUPED, "-m", "law", "-n", "2"],
-    ]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "models"),
-    [
-        (["tiny:gpt2", "b", "-n", "2"], ["tiny:gpt2", "b"]),
-        (["--seed=3", "tiny:gpt2", "-m", "law"], ["tiny:gpt2"]),
-        (["-n2", "a", "--explain", "b", "-x", "c"], ["a", "b", "c"]),
-        (["-k", "a", "--junitxml", "b"], []),
-    ],
-)
-def test_models_stand_before_options_or_between_them(
-    arguments: list[str], models: list[str]
-) -> None:
-    specs, others = separate(arguments)
-    assert specs == models
-    assert [each for each in arguments if each not in models] == others
-
-
-def test_an_empty_model_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["check", "tiny:gpt2", ""]) == 4
-    assert "a MODEL is empty" in capsys.readouterr().err
-
-
 def test_what_evidence_holds_is_printed_without_its_control_characters(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -113,19 +100,3 @@ def test_what_evidence_holds_is_printed_without_its_control_characters(
         db.execute("UPDATE runs SET run = json_set(run, '$.started', char(27) || '[31mred')")
     assert main(["runs", str(evidence)]) in (0, 4)
     assert "\x1b[31m" not in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("options", "grouped"),
-    [
-        ("-n 2", True),
-        ("-n2 -m law", True),
-        ("--numprocesses=auto", True),
-        ("-n 1", False),
-        ("-n 2 --dist=load", False),
-        ("-m law", False),
-        ("-n", False),
-    ],
-)
-def test_several_processes_run_groups_unless_told_otherwise(options: str, grouped: bool) -> None:
-    assert distribution(options.split()) == (GROUPED if grouped else [])

@@ -7,7 +7,9 @@ from unittest.mock import Mock
 
 import pytest
 
-from assay.harness.cli.check import PATHS, claims, join_paths, main
+from assay.fixtures import families
+from assay.harness.cli.check import PATHS, join_paths, main, separate
+from assay.harness.cli.early import FOLDER, model_types
 from assay.harness.plugin import options
 from assay.harness.results.errors import BadInput
 
@@ -19,6 +21,65 @@ def test_the_command_joins_paths_to_their_options() -> None:
     assert join_paths(["--", "--model", "x"]) == ["--", "--model", "x"]
     assert join_paths(["--model", "a", "b"]) == ["--model=a", "b"]
     assert {f"--{n}" for n in options.PATHS} | {"--model", "--device-map"} == PATHS
+
+
+def test_the_command_hands_models_and_options_to_pytest() -> None:
+    calls: list[list[str]] = []
+    words = ["tiny:llama", "a folder", "-m", "law", "-n", "2"]
+    assert main(words, lambda arguments: calls.append(arguments) or 3) == 3
+    models = ["--model=tiny:llama", "--model=a folder"]
+    assert calls == [[str(FOLDER), *models, "--dist=loadfile", "-m", "law", "-n", "2"]]
+
+
+@pytest.mark.parametrize(
+    ("options", "grouped"),
+    [("-n2", True), ("--numprocesses=auto", True), ("-n 1", False), ("-n 2 --dist=load", False)],
+)
+def test_several_processes_run_groups_unless_the_user_says_otherwise(
+    options: str, grouped: bool
+) -> None:
+    assert main(options.split(), lambda words: "--dist=loadfile" in words) == grouped
+
+
+@pytest.mark.parametrize(
+    ("arguments", "models"),
+    [
+        (["tiny:gpt2", "b", "-n", "2"], ["tiny:gpt2", "b"]),
+        (["--seed=3", "tiny:gpt2", "-m", "law"], ["tiny:gpt2"]),
+        (["-n2", "a", "--explain", "b", "-x", "c"], ["a", "b", "c"]),
+        (["-k", "a", "--junitxml", "b"], []),
+    ],
+)
+def test_models_stand_before_options_or_between_them(
+    arguments: list[str], models: list[str]
+) -> None:
+    specs, others = separate(arguments)
+    assert specs == models
+    assert [each for each in arguments if each not in models] == others
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["tiny:gpt2", ""], "a MODEL is empty"),
+        (["no/such/path"], "'no/such/path': no such folder"),
+        (["tiny:lama"], "knows no model type 'lama'; near: llama"),
+        (["tiny:gpt2", "--claim=c2"], "c2: there is no such claim here; did you mean C2"),
+        (["tiny:gpt2", "--claim=C2:nothing"], "C2:nothing: there is no such claim here"),
+        (["tiny:gpt2", "--profile=slow"], "--profile 'slow': is unknown"),
+        (["tiny:gpt2", "--profil=glance"], "did you mean --profile"),
+        (["tiny:gpt2", "--evidense"], "did you mean --evidence"),
+    ],
+)
+def test_what_is_misspelt_is_rejected_before_pytest_starts(
+    arguments: list[str], words: str
+) -> None:
+    with pytest.raises(BadInput, match=words):
+        main(arguments, pytest.fail)
+
+
+def test_types_are_those_of_the_library() -> None:
+    assert model_types() == set(families.model_types())
 
 
 @pytest.mark.parametrize("arguments", [["."], [".."], ["--model", "../../model"]])
@@ -33,16 +94,7 @@ def test_a_run_begun_in_a_model_s_folder_is_rejected(
     started = []
     monkeypatch.chdir(tmp_path)
     assert main(["model"], lambda words: started.append(words) or 0) == 0
-    assert started == [[str(claims()), "--model=model"]]
-
-
-@pytest.mark.parametrize(
-    ("word", "near"),
-    [("--profil=glance", "--profile"), ("--evidense", "--evidence"), ("--claims=C2", "--claim")],
-)
-def test_a_misspelt_option_gets_its_near_match(word: str, near: str) -> None:
-    with pytest.raises(BadInput, match=f"did you mean {near}"):
-        main(["tiny:llama", word], pytest.fail)
+    assert started == [[str(FOLDER), "--model=model"]]
 
 
 def test_help_lists_every_option_of_assay_on_one_screen(
@@ -51,7 +103,7 @@ def test_help_lists_every_option_of_assay_on_one_screen(
     parser = Mock()
     options.add(parser)
     names = {call.args[0] for call in parser.getgroup.return_value.addoption.call_args_list}
-    assert len(names) > 20
+    assert len(names) <= 22
     assert main(["--help"], pytest.fail) == 0
     usage = capsys.readouterr().out
     assert {name for name in names if name not in usage} == set()

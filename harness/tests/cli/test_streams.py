@@ -9,12 +9,7 @@ from pathlib import Path
 
 import pytest
 
-COMMANDS = {
-    "list": ["list", "--markdown"],
-    "json": ["list", "--json"],
-    "explain": ["explain", "C2"],
-    "help": ["--help"],
-}
+COMMANDS = {"list": ["list", "--markdown"], "explain": ["explain", "C2"]}
 
 
 def shell(line: str, cwd: Path, *arguments: str, **environment: str) -> tuple[int, str, str]:
@@ -31,20 +26,15 @@ def shell(line: str, cwd: Path, *arguments: str, **environment: str) -> tuple[in
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
-def test_characters_that_an_encoding_lacks_are_escaped(
-    tmp_path: Path, name: str, encoding: str
-) -> None:
-    code, out, errors = shell('"$@"', tmp_path, *COMMANDS[name], PYTHONIOENCODING=encoding)
+def test_characters_that_an_encoding_lacks_are_escaped(tmp_path: Path, name: str) -> None:
+    code, out, errors = shell('"$@"', tmp_path, *COMMANDS[name], PYTHONIOENCODING="ascii")
     assert (code, errors) == (0, "")
     assert out
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("name", COMMANDS)
-@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
-def test_closed_streams(tmp_path: Path, name: str, closed: str) -> None:
-    code, _, errors = shell(f'"$@" {closed}', tmp_path, *COMMANDS[name])
+@pytest.mark.parametrize("closed", [">&-", "<&- >&- 2>&-"])
+def test_closed_streams(tmp_path: Path, closed: str) -> None:
+    code, _, errors = shell(f'"$@" {closed}', tmp_path, "explain", "C2")
     assert (code, errors) == (0, "")
 
 

@@ -41,9 +41,10 @@ WORDS = (
 OPTIONS = (
     *("--model=model", "--model=tiny:gpt2", "--model=toy", "--dtype=float16", "--device=cpu"),
     *("--attention=eager", "--attends=causal", "--profile=glance", "--claim=X1", "--seed=3"),
-    *("--rounding=1", "--allocation=odd", "--replay=AEEA", "--evidence=before.sqlite"),
-    *("--resume", "--json=out.json", "--report=out.html", "--explain", "--absent-ok"),
-    *("--record-expectations", "--expectations=expected", "--plant=mask-ignored", "--revision=1"),
+    *("--emulate=rounding:1", "--emulate=allocation:odd", "--replay=AEEA"),
+    *("--evidence=before.sqlite", "-obitwise=true", "-ooracle=disk"),
+    *("--resume", "--json=out.json", "--report=out.html", "--explain", "--report=out.md"),
+    *("--expectations=record", "--expectations=record:expected", "--revision=1"),
     *("--device-map=map.json", "--junitxml=out.xml", "--collect-only", "-mlaw", "-kcap", "claims"),
 )
 """What a run of claims may be asked for."""
@@ -84,7 +85,7 @@ def test_any_plan_of_a_sweep(stocked: Path, data: st.DataObject) -> None:
 @cases(0.04)
 @given(data=st.data())
 def test_any_expectations(stocked: Path, data: st.DataObject) -> None:
-    more = data.draw(st.sampled_from([[], ["--record-expectations"]]))
+    record = data.draw(st.sampled_from(["", "record:"]))
     with room(stocked) as here:
         (here.work / "expected" / "one.toml").write_bytes(data.draw(tomls(EXPECTED)))
-        here.check("pytest", "--model=tiny:gpt2", "--expectations=expected", *more)
+        here.check("pytest", "--model=tiny:gpt2", f"--expectations={record}expected")

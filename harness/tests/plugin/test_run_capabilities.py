@@ -59,13 +59,6 @@ def test_a_lost_capability_ends_the_run_with_1_by_name_though_every_claim_is_uph
     assert "expects that it lacks it: remove that entry" in run.output
 
 
-def test_a_lost_capability_is_told_by_workers_too(project):
-    project.claims(DEAF, law(1), law(2))
-    run = project.run("-n2")
-    assert run.exit == 1
-    assert run.output.count(f"ERROR: {LACKS}") == 1
-
-
 def test_what_a_model_is_meant_to_be_is_in_the_run_and_in_the_replaying_command(project):
     project.claims(
         "from assay.claims.positions.test_positions import "
@@ -88,11 +81,11 @@ def test_that_bits_must_be_equal_is_in_the_run_and_in_the_replaying_command(proj
     )
     usual, bitwise = project.runs(
         ["--claim=G9:32", "--profile=glance", "--json=usual.json"],
-        ["--claim=G9:32", "--profile=glance", "--bitwise", "--json=out.json"],
+        ["--claim=G9:32", "--profile=glance", "-o", "bitwise=true", "--json=out.json"],
     )
     assert (usual.exit, bitwise.exit) == (0, 1)
     assert not project.json("usual.json")["run"]["bitwise"]
     assert project.json()["run"]["bitwise"]
     (claim,) = project.json()["claims"]
     assert "the bits of row" in claim["counterexample"]["where"]
-    assert "--bitwise" in claim["counterexample"]["replay"].split()
+    assert "-o bitwise=true" in claim["counterexample"]["replay"]

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from assay.harness.results.evidence import Evidence
 from assay.harness.tests.support import folders
 from assay.harness.tests.support.sessions import ROOT, Project, Session
 
 CLAIMS = str(ROOT / "claims" / "positions" / "test_position_table.py")
+EXPECTED = "--expectations=expected"
 TABLE = "transformer.wpe.weight"
 
 
@@ -31,7 +31,7 @@ def own(project: Project) -> Path:
 
 def check(project: Project, own: Path, *arguments: str) -> Session:
     """What a project's own CI runs, in the project's folder."""
-    usual = ["--model=my-model", "--expectations=expected", *arguments]
+    usual = ["--model=my-model", *arguments]
     return project.run(CLAIMS, *usual, folder=own, COLUMNS="500")
 
 
@@ -39,9 +39,9 @@ def test_what_was_recorded_once_is_compared_with_every_later_run(
     project: Project, own: Path
 ) -> None:
     before = folders.listing(ROOT / "claims" / "expectations")
-    assert check(project, own).refused("--expectations", "no such folder", "--record-expectations")
+    assert check(project, own, EXPECTED).refused("no such folder; --expectations=record:FOLDER")
 
-    first = check(project, own, "--record-expectations")
+    first = check(project, own, "--expectations=record:expected")
     assert first.exit == 0, first.output
     (path,) = (own / "expected").iterdir()
     recorded = tomllib.loads(path.read_text())
@@ -50,7 +50,7 @@ def test_what_was_recorded_once_is_compared_with_every_later_run(
     assert {text.partition(":")[0] for text in named} == {"A10", "A11", "A12"}
     assert folders.listing(ROOT / "claims" / "expectations") == before
 
-    again = check(project, own)
+    again = check(project, own, EXPECTED)
     assert again.exit == 0, again.output
 
     def shuffle(held: dict[str, torch.Tensor]) -> None:
@@ -58,31 +58,10 @@ def test_what_was_recorded_once_is_compared_with_every_later_run(
         held[TABLE] = held[TABLE][order]
 
     folders.edit_weights(own / "my-model", shuffle)
-    changed = check(project, own)
+    changed = check(project, own, EXPECTED)
     assert changed.exit == 1, changed.output
     says = "neighbouring positions are more similar than random pairs"
     assert f"A10 ({says}) on my-model is refuted, but" in changed.output
     assert f"{path}, claim 1 ('A10') expects upheld, which no longer matches" in changed.output
     # What the order of the rows does not touch is as it was.
     assert "A11 (" not in changed.output
-
-    with Evidence.open(project.folder / "evidence.sqlite") as evidence:
-        ran = [run.exit for run in evidence.runs()]
-        assert ran == [0, 0, 1]
-        assert {run.selection.claims[0] for run in evidence.runs()} == {
-            "claims/positions/test_position_table.py"
-        }
-
-
-def test_expectations_must_be_a_folder_that_is_there(project: Project, own: Path) -> None:
-    (own / "file").write_text("")
-    at_once = ["--model=my-model", CLAIMS]
-    bad = [
-        [*at_once, f"--expectations={own / 'file'}"],
-        [*at_once, f"--expectations={own / 'file'}", "--record-expectations"],
-        [*at_once, "--expectations=  "],
-    ]
-    one, two, three = project.runs(*bad)
-    assert one.refused("--expectations", "is not a folder")
-    assert two.refused("--expectations", "is not a folder")
-    assert three.refused("--expectations", "is empty")

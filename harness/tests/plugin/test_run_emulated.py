@@ -27,17 +27,15 @@ def test_odd(subject, draw, check):
 
 """
 
+BOTH = ["--emulate=rounding:5", "--emulate=allocation:odd"]
+
 X2 = "the embeddings begin at an odd multiple of 8 bytes"
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_run_rounds_and_allocates_as_it_is_asked_to(project: Project, workers: int) -> None:
+def test_a_run_rounds_and_allocates_as_it_is_asked_to(project: Project) -> None:
+    pytest.importorskip("xdist")
     project.claims(ADDRESSES)
-    options = ["--rounding=5", "--allocation=odd", "--profile=glance", "--json=out.json"]
-    if workers:
-        pytest.importorskip("xdist")
-        options += ["-n", str(workers)]
-    run = project.run(*options)
+    run = project.run(*BOTH, "--profile=glance", "-n", "2", "--json=out.json")
     assert run.exit == 1
     report = project.json()
     assert (report["run"]["rounding"], report["run"]["allocation"]) == (5, "odd")
@@ -45,14 +43,14 @@ def test_a_run_rounds_and_allocates_as_it_is_asked_to(project: Project, workers:
     claims = {claim["id"]: claim for claim in report["claims"]}
     assert claims["X1"]["verdict"] == "refuted"
     assert claims["X2"]["verdict"] == "upheld"
-    assert "--rounding=5 --allocation=odd" in claims["X1"]["counterexample"]["replay"]
+    assert " ".join(BOTH) in claims["X1"]["counterexample"]["replay"]
 
 
 def test_what_is_emulated_ends_with_the_run(project: Project) -> None:
     project.claims(ADDRESSES)
     both = project.runs(
-        ["--rounding=5", "--allocation=odd", "--claim=X2", "--json=odd.json"],
-        ["--rounding=5", "--claim=X2", "--json=usual.json"],
+        [*BOTH, "--claim=X2", "--json=odd.json"],
+        ["--emulate=rounding:5", "--claim=X2", "--json=usual.json"],
     )
     assert len(both) == 2
     assert project.verdicts("odd.json") == {X2: "upheld"}

@@ -37,10 +37,3 @@ def test_a_claim_that_hangs_ends_the_process_and_the_run_can_be_resumed(hanging:
     other = ("--resume", "--deselect=claims/test_toys.py::test_law_2", "--json=out.json")
     assert hanging.run(*other).exit == 0
     assert (set(hanging.ran), set(hanging.verdicts())) == ({"3"}, {"law 1", "law 3"})
-
-
-def test_a_worker_that_hangs_is_replaced(hanging: Project) -> None:
-    run = hanging.run("-n", "1", "--json=out.json")
-    assert run.exit == 1
-    assert hanging.verdicts() == {"law 1": "upheld", "law 3": "upheld"}
-    assert "ERROR: without a verdict: 1 of 3 claims" in run.errors

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
-import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,7 +11,7 @@ import pytest
 
 from assay.harness.tests.support import sessions
 from assay.harness.tests.support.claims_text import AHEAD, numbers
-from assay.harness.tests.support.sessions import PACKAGE, Project, law
+from assay.harness.tests.support.sessions import Project, law
 
 FIRST = "first.txt"
 """What the run that found the model broken printed."""
@@ -56,36 +53,22 @@ def test_the_printed_line_runs_the_example_again(broken: Project) -> None:
     output = (broken.folder / FIRST).read_text()
     (line,) = [line for line in output.splitlines() if line.startswith("pytest ")]
     assert line == example["replay"]
-    command = [sys.executable, "-m", *shlex.split(line), "--json=again.json"]
-    done = subprocess.run(
-        command, cwd=broken.folder, env=clean(), capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 1
-    assert line in done.stdout
+    run = replayed(broken, line, "--json=again.json")
+    assert run.exit == 1
+    assert line in run.output
     again = broken.json("again.json")["claims"][0]
     assert numbers(again["counterexample"]) == numbers(example)
     assert again["counterexample"]["inputs"] == example["inputs"]
 
 
-def clean() -> dict[str, str]:
-    """An environment without what the outer pytest put there."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST")}
-    return kept | {"PYTHONPATH": str(PACKAGE)}
-
-
 def test_a_sound_model_passes_the_replay(broken: Project) -> None:
     line = broken.json()["claims"][0]["counterexample"]["replay"]
-    run = replayed(broken, line, "--json=healthy.json", HEALTHY="1")
+    more = ("--json=healthy.json", "--evidence=replay.sqlite")
+    run = replayed(broken, line, *more, HEALTHY="1")
     assert run.exit == 0
+    assert not (broken.folder / "replay.sqlite").exists()  # one example is no evidence
     (claim,) = broken.json("healthy.json")["claims"]
     assert (claim["verdict"], claim["examples"]) == ("upheld", 1)
-
-
-def test_a_replay_is_no_evidence(broken: Project) -> None:
-    line = broken.json()["claims"][0]["counterexample"]["replay"]
-    run = replayed(broken, line, "--evidence=replay.sqlite", HEALTHY="1")
-    assert run.exit == 0
-    assert not (broken.folder / "replay.sqlite").exists()
 
 
 def test_what_is_no_example_is_refused(project: Project) -> None:

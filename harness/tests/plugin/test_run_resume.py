@@ -58,13 +58,10 @@ Progress.update = noted(Progress.update, "told")
 """
 
 
-@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "in workers"])
-def test_a_result_is_stored_before_anybody_is_told(
-    project: Project, workers: tuple[str, ...]
-) -> None:
+def test_a_result_is_stored_before_it_is_shown(project: Project) -> None:
     project.claims(law(1), law(2))
     (project.folder / "conftest.py").open("a").write(TELLING)
-    assert project.run(*workers).exit == 0
+    assert project.run().exit == 0
     assert (project.folder / "order").read_text().split() == ["stored", "told"] * 2
 
 
@@ -78,28 +75,18 @@ def test_a_killed_run_goes_on_where_it_stopped(waiting: Project) -> None:
     assert waiting.ran == ["3", "4"]
     written = waiting.json()
     assert written["run"]["id"] == first
-    # It came to its end as the second command asked for.
-    selection = written["run"]["selection"]
-    assert (selection["marker"], selection["models"]) == ("", ["tiny:gpt2"])
+    assert written["run"]["selection"]["marker"] == ""  # as the second command asked for
     assert [claim["name"] for claim in written["claims"]] == [f"law {n}" for n in (1, 2, 3, 4)]
     example = written["claims"][1]["counterexample"]
     assert example["inputs"] == {"a number": "2.0"}
     assert example["replay"] in run.output
-    waiting.forget_ran()
-    run = waiting.run("--resume", "--json=out.json")
-    assert (
-        "nothing to resume: no unfinished run has this request; starting a new run" in run.output
-    )
-    assert waiting.ran[-2:] == ["3", "4"]
-    assert waiting.ran[0] == "1"
-    assert waiting.json()["run"]["id"] != first
 
 
 @pytest.mark.parametrize("blow", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
 def test_an_interrupt_ends_with_pytests_own_code_and_all_that_was_found(
     waiting: Project, blow: signal.Signals
 ) -> None:
-    code, first = cut_short(waiting, blow, "--json=out.json", "--report=page.html")
+    code, _ = cut_short(waiting, blow, "--json=out.json", "--report=page.html")
     assert code == pytest.ExitCode.INTERRUPTED
     assert waiting.verdicts() == {"law 1": "upheld", "law 2": "refuted"}
     Draft202012Validator(SCHEMA).validate(waiting.json())
@@ -110,10 +97,6 @@ def test_an_interrupt_ends_with_pytests_own_code_and_all_that_was_found(
     assert (
         "stopped: 2 of 4 claims have no verdict; --resume continues" in waiting.output.read_text()
     )
-    assert waiting.run("--resume", "--json=out.json").exit == 1
-    assert waiting.ran == ["3", "4"]
-    assert waiting.json()["run"]["id"] == first
-    assert waiting.json()["run"]["exit"] == 1
 
 
 TWICE = law(
@@ -146,25 +129,14 @@ def pytest_sessionfinish():
 """
 
 
-@pytest.mark.parametrize("blow", ["SIGINT", "SIGTERM"])
-def test_a_signal_after_the_last_claim_changes_nothing(project: Project, blow: str) -> None:
+def test_a_signal_after_the_last_claim_changes_nothing(project: Project) -> None:
     project.claims(law(1), law(2))
-    (project.folder / "conftest.py").open("a").write(AGAIN.format(seconds=0, blow=blow))
+    (project.folder / "conftest.py").open("a").write(AGAIN.format(seconds=0, blow="SIGTERM"))
     run = project.run("--json=out.json")
     assert run.exit == 0
     assert "Traceback" not in run.output
     assert project.json()["run"]["exit"] == 0
     assert "2 upheld" in run.output
-
-
-@pytest.mark.parametrize("blow", ["SIGINT", "SIGTERM"])
-def test_a_signal_that_is_sent_twice_is_one(project: Project, blow: str) -> None:
-    project.claims(law(1), law(2, body=ONCE))
-    (project.folder / "conftest.py").open("a").write(AGAIN.format(seconds=0, blow=blow))
-    run = project.run("--json=out.json")
-    assert run.exit == pytest.ExitCode.INTERRUPTED
-    assert "Traceback" not in run.output
-    assert project.json()["run"]["finished"] is None
 
 
 def test_what_was_recorded_is_counted_when_a_resumed_run_is_interrupted(project: Project) -> None:
@@ -174,16 +146,12 @@ def test_what_was_recorded_is_counted_when_a_resumed_run_is_interrupted(project:
     assert project.run("--json=out.json").exit == pytest.ExitCode.INTERRUPTED
     before = project.json()
     times = recorded(project)
-    conftest = project.folder / "conftest.py"
-    alone = conftest.read_text()
-    conftest.write_text(alone + SOON)
+    (project.folder / "conftest.py").open("a").write(SOON)
     run = project.run("--json=out.json", "--resume")
     assert run.exit == pytest.ExitCode.INTERRUPTED
     assert "stopped: 1 of 4 claims have no verdict" in run.output
     assert len(project.json()["claims"]) == len(before["claims"]) == 3
     assert recorded(project) == times
-    conftest.write_text(alone)
-    assert project.run("--resume").exit == 0
 
 
 SOON = """
@@ -202,16 +170,11 @@ def recorded(project: Project) -> list[tuple[str, str]]:
 
 def test_ctrl_c_long_after_another_signal_ends_a_run_at_once(project: Project) -> None:
     project.claims(law(1), law(2, body=ONCE), law(3))
-    conftest = project.folder / "conftest.py"
-    alone = conftest.read_text()
-    conftest.write_text(alone + AGAIN.format(seconds=1.1, blow="SIGINT"))
+    (project.folder / "conftest.py").open("a").write(AGAIN.format(seconds=1.1, blow="SIGINT"))
     run = project.run()
     assert run.exit == pytest.ExitCode.INTERRUPTED
     assert "Traceback" not in run.output
     assert "interrupted again: ended without a summary" in run.output
-    conftest.write_text(alone)
-    assert project.run("--resume").exit == 0
-    assert project.ran == ["1", "2", "2", "3"]
 
 
 LOST = law(
@@ -219,7 +182,7 @@ LOST = law(
     body="""import gc
     def interrupts(phase, _):
         gc.callbacks.remove(interrupts)
-        os.kill(os.getpid(), signal.{})
+        os.kill(os.getpid(), signal.SIGINT)
     gc.callbacks.append(interrupts)
     gc.collect()""",
 )
@@ -227,19 +190,16 @@ LOST = law(
 CAUGHT = law(
     2,
     body="""try:
-        os.kill(os.getpid(), signal.{})
+        os.kill(os.getpid(), signal.SIGTERM)
     except BaseException as error:
         raise ModuleNotFoundError("as transformers does") from error""",
 )
 
 
-@pytest.mark.parametrize("blow", ["SIGINT", "SIGTERM"])
 @pytest.mark.parametrize("lost", [LOST, CAUGHT], ids=["by Python", "by a library"])
-def test_a_claim_whose_interrupt_is_lost_has_no_result(
-    project: Project, lost: str, blow: str
-) -> None:
+def test_a_claim_whose_interrupt_is_lost_has_no_result(project: Project, lost: str) -> None:
     """Python ignores exceptions in callbacks of its garbage collector; Hypothesis has one."""
-    project.claims(law(1), lost.format(blow), law(3), law(4))
+    project.claims(law(1), lost, law(3), law(4))
     run = project.run("--json=out.json")
     assert run.exit == pytest.ExitCode.INTERRUPTED
     assert project.ran == ["1", "2"]
@@ -263,17 +223,11 @@ Evidence.record = interrupted
 
 def test_what_an_interrupt_keeps_from_the_evidence_is_not_reported(project: Project) -> None:
     project.claims(law(1), law(2), law(3))
-    conftest = project.folder / "conftest.py"
-    sound = conftest.read_text()
-    conftest.write_text(sound + INTERRUPTED)
+    (project.folder / "conftest.py").open("a").write(INTERRUPTED)
     run = project.run("--json=out.json")
     assert run.exit == pytest.ExitCode.INTERRUPTED
     assert "1 upheld" in run.output
     assert list(project.verdicts()) == ["law 1"]
-    conftest.write_text(sound)
-    project.forget_ran()
-    assert project.run("--resume").exit == 0
-    assert project.ran == ["2", "3"]
 
 
 def test_only_a_run_like_this_is_resumed_and_only_on_the_same_weights(

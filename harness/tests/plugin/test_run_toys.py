@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from assay.harness.plugin import toy
-from assay.harness.results.evidence import Evidence
 from assay.harness.tests.support.sessions import Project, law
 
 ON_TOYS = law(2).replace('"law 2")', '"law 2", toy=True)')
@@ -30,47 +29,32 @@ def pairs(project: Project) -> set[tuple[str, str]]:
 EXPECTED = {("X1", "tiny:gpt2"), ("X1", "tiny:llama"), ("X2", "toy")}
 
 
-@pytest.mark.parametrize("workers", [(), ("-n", "2")])
-def test_a_claim_on_toys_runs_once_whatever_models_are_asked_for(project: Project, workers):
+def test_a_claim_on_toys_runs_once_whichever_the_models_and_their_options(project: Project):
     project.claims(law(1), ON_TOYS)
-    ended = project.run(*TWO, *workers)
+    ended = project.run(*TWO, "--attention=eager")
     assert ended.exit == 0, ended.output
     assert pairs(project) == EXPECTED
     run = project.json()["run"]
-    assert set(run["subjects"]) == {"tiny:gpt2", "tiny:llama", "toy"}
+    kernels = {name: subject["attention"] for name, subject in run["subjects"].items()}
+    assert kernels == {"tiny:gpt2": "eager", "tiny:llama": "eager", "toy": "sdpa"}
     assert run["per_subject"] == 1
 
 
-def test_a_run_with_toys_is_resumed(project: Project):
-    project.write("stop", "")
-    kill = "os.kill(os.getpid(), signal.SIGKILL)"
-    stopping = law(3, body=f"if Path('stop').exists(): {kill}")
-    project.claims(ON_TOYS, law(1), stopping)
-    assert project.run(*TWO).exit < 0
-    first = project.ran
-    project.forget_ran()
-    (project.folder / "stop").unlink()
-    assert "2" in first
-    ended = project.run(*TWO, "--resume")
-    assert ended.exit == 0, ended.output
-    assert "2" not in project.ran
-    assert pairs(project) > EXPECTED
-
-
-def test_only_the_toys_are_run_where_they_are_the_model(project: Project):
+@pytest.mark.parametrize(
+    ("model", "fault", "verdict"),
+    [
+        ("tiny:gpt2", "kernel-minds-order", "upheld"),
+        ("tiny:llama", "rotation-stops", "not applicable"),
+    ],
+)
+def test_a_fault_is_injected_into_the_toys_if_they_can_have_it(
+    project: Project, model: str, fault: str, verdict: str
+):
     project.claims(law(1), ON_TOYS)
-    ended = project.run("--model=toy", "--profile=glance", "--json=out.json")
+    ended = project.run(f"--model={model}+{fault}", "--profile=glance", "--json=out.json")
     assert ended.exit == 0, ended.output
-    assert pairs(project) == {("X2", "toy")}
-
-
-def test_options_of_the_models_are_not_the_toys(project: Project):
-    """A broken attention implementation of a model says nothing about the toys."""
-    project.claims(law(1), ON_TOYS)
-    ended = project.run("--model=tiny:gpt2", "--attention=eager", "--json=out.json")
-    assert ended.exit == 0, ended.output
-    assert project.json()["run"]["subjects"]["tiny:gpt2"]["attention"] == "eager"
-    assert project.json()["run"]["subjects"]["toy"]["attention"] == "sdpa"
+    verdicts = {claim["subject"]: claim["verdict"] for claim in project.json()["claims"]}
+    assert verdicts == {f"{model}+{fault}": "upheld", f"toy+{fault}": verdict}
 
 
 def test_a_counterexample_on_toys_is_replayed(project: Project):
@@ -88,58 +72,14 @@ def test_a_counterexample_on_toys_is_replayed(project: Project):
     assert set(project.ran) == {"2"}
 
 
-def test_a_fault_is_planted_in_the_toys_too(project: Project):
-    project.claims(law(1), ON_TOYS)
-    ended = project.run(
-        "--model=tiny:gpt2", "--plant=kernel-minds-order", "--profile=glance", "--json=out.json"
-    )
-    assert ended.exit == 0, ended.output
-    names = {subject for _, subject in pairs(project)}
-    assert names == {"tiny:gpt2+kernel-minds-order", "toy+kernel-minds-order"}
-
-
-def test_a_fault_that_the_toys_cannot_have_does_not_end_the_run(project: Project):
-    project.claims(law(1), ON_TOYS)
-    ended = project.run(
-        "--model=tiny:llama", "--plant=rotation-stops", "--profile=glance", "--json=out.json"
-    )
-    assert ended.exit == 0, ended.output
-    by_id = {claim["id"]: claim for claim in project.json()["claims"]}
-    assert by_id["X2"]["verdict"] == "not applicable"
-
-
 def test_what_is_expected_of_a_model_is_recorded_without_the_toys(project: Project):
     project.claims(law(1), ON_TOYS)
-    ended = project.run("--profile=glance", "--record-expectations")
+    ended = project.run("--profile=glance", "--expectations=record")
     assert ended.exit == 0, ended.output
     written = {path.name for path in (project.folder / "claims" / "expectations").iterdir()}
     assert written == {"tiny-gpt2.toml"}
-    assert project.run("--model=toy", "--record-expectations").exit == 0
+    assert project.run("--model=toy", "--expectations=record").exit == 0
     assert (project.folder / "claims" / "expectations" / "toy.toml").exists()
-
-
-def test_evidence_of_two_runs_has_the_toys_of_both(project: Project):
-    project.claims(law(1), ON_TOYS)
-    for seed in ("--seed=1", "--seed=2"):
-        assert project.run("--profile=glance", seed).exit == 0
-    with Evidence.open(project.folder / "evidence.sqlite") as evidence:
-        subjects = [{r.subject for r in evidence.results(run.id)} for run in evidence.runs()]
-    assert subjects == [{"tiny:gpt2", "toy"}] * 2
-
-
-def test_toys_are_left_out_by_their_mark(project: Project):
-    project.claims(law(1), ON_TOYS)
-    ended = project.run("--profile=glance", "-m", "not toy", "--json=out.json")
-    assert ended.exit == 0, ended.output
-    assert pairs(project) == {("X1", "tiny:gpt2")}
-
-
-@pytest.mark.parametrize(
-    ("name", "is_toy"),
-    [("toy", True), ("toy+cache-shifted", True), ("toys", False), ("reference", False)],
-)
-def test_the_toys_are_known_by_name(name, is_toy):
-    assert toy.is_toy(name) is is_toy
 
 
 def test_the_subject_of_a_test_is_the_longest_that_fits():

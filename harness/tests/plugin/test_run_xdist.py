@@ -50,15 +50,11 @@ def test_a_run_in_two_processes_is_a_run(project: Project) -> None:
     written = project.json()
     Draft202012Validator(SCHEMA).validate(written)
     assert written["run"]["id"] == first
-    names = Counter(claim["name"] for claim in written["claims"])
-    assert len(names) == 5
-    assert set(names.values()) == {1}
+    assert len({claim["name"] for claim in written["claims"]}) == len(written["claims"]) == 5
     writers = (project.folder / "writers").read_text().splitlines()
     assert len(writers) == 3, "what was recorded before is recorded again"
     assert len(set(writers)) == 1
     assert writers[0].endswith(" None")
-    with Evidence.open(project.folder / "evidence.sqlite") as evidence:
-        assert len(evidence.results(first)) == 5
     assert "[5/5]" in run.output
     caught(project, next(c for c in written["claims"] if c["id"] == "C1"))
 
@@ -102,11 +98,8 @@ def test_processes_record_every_claim_once_and_load_a_model_once(
         project.claims(law(2 * file), law(2 * file + 1), file=f"test_{file}")
     (project.folder / "conftest.py").open("a").write(WHO_WRITES + WHO_LOADS)
     more = [f"--model={model}" for model in models]
-    run = project.run("-n", str(processes), GROUPED, "--json=out.json", *more)
-    assert run.exit == 0
+    assert project.run("-n", str(processes), GROUPED, *more).exit == 0
     expected = sorted((f"law {n}", model) for n in range(2 * files) for model in models)
-    rows = sorted((claim["name"], claim["subject"]) for claim in project.json()["claims"])
-    assert rows == expected
     assert Counter(project.ran) == {str(n): len(models) for n in range(2 * files)}
     with Evidence.read(project.folder / "evidence.sqlite") as evidence:
         (run,) = evidence.runs()
@@ -120,22 +113,11 @@ def test_processes_record_every_claim_once_and_load_a_model_once(
     assert len(loaded) <= loads
 
 
-def test_what_a_claim_rejects_in_a_worker_is_its_own_row(project: Project) -> None:
-    project.claims(law(1), law(2, body='raise BadInput("this model: will not do")'), law(3))
-    run = project.run("-n", "1", "--json=out.json")
-    assert run.exit == 1
-    assert "this model: will not do" in run.output
-    assert project.verdicts() == {"law 1": "upheld", "law 2": "inconclusive", "law 3": "upheld"}
-
-
-@pytest.mark.parametrize("options", [(), (GROUPED,)], ids=["load", "loadfile"])
-def test_a_worker_that_dies_takes_one_claim_with_it(
-    project: Project, options: tuple[str, ...]
-) -> None:
+def test_a_worker_that_dies_takes_one_claim_with_it(project: Project) -> None:
     dies = "Path('died').exists() or (Path('died').touch(), os.kill(os.getpid(), signal.SIGKILL))"
     project.claims(law(1), law(2, body=dies), law(3))
     project.claims(law(4), law(5), file="test_a")
-    run = project.run("-n", "2", *options, "--json=out.json")
+    run = project.run("-n", "2", GROUPED, "--json=out.json")
     assert run.exit == 1
     assert "crashed while running" in run.output
     assert project.verdicts() == {f"law {n}": "upheld" for n in (1, 3, 4, 5)}
@@ -153,8 +135,7 @@ def device_of(monkeypatch: pytest.MonkeyPatch, device: str, worker: str, cards: 
     return subjects.loading_of(run_request).device
 
 
-@pytest.mark.parametrize("cards", [1, 2, 3, 8])
-@pytest.mark.parametrize("workers", [1, 2, 8])
+@pytest.mark.parametrize(("workers", "cards"), [(1, 2), (8, 3), (2, 8)])
 def test_workers_are_dealt_the_cards_in_turn(
     monkeypatch: pytest.MonkeyPatch, cards: int, workers: int
 ) -> None:

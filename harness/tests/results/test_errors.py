@@ -27,9 +27,9 @@ def test_an_empty_path_is_refused(
 
 
 def test_a_message_of_any_length_is_shortened() -> None:
-    said = str(BadInput(f"--plant {'x' * 20_000}: is no fault"))
+    said = str(BadInput(f"--claim {'x' * 20_000}: is no fault"))
     assert len(said) < 2100
-    assert said.startswith("--plant xxx")
+    assert said.startswith("--claim xxx")
     assert said.endswith("xxx: is no fault")
 
 

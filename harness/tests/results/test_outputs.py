@@ -61,9 +61,9 @@ IN_A_MODEL = {
     "--evidence": ["--evidence=model/new.sqlite"],
     "--json": ["--json=model/new.json"],
     "--report": ["--report=model/new/deep.html"],
-    "--summary": ["--summary=by_link/new.md"],
+    "--report (Markdown)": ["--report=by_link/new.md"],
     "--junitxml": ["--junitxml=model/new.xml"],
-    "--expectations": ["--record-expectations", "--expectations=model/expected"],
+    "--expectations": ["--expectations=record:model/expected"],
 }
 
 
