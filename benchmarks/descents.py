@@ -129,9 +129,8 @@ def cast(model: Subject, dtype: torch.dtype) -> Subject:
     """A copy of the model in ``dtype``, cast like one that is loaded in it."""
     name = f"{model.name} in {str(dtype).removeprefix('torch.')}"
     model_copy = copy.deepcopy(model.model)
-    return Subject.of(
-        loading.adopt(name, model_copy, model.tokenizer, dtype=dtype, device=model.device)
-    )
+    loaded = loading.adopt(name, model_copy, model.tokenizer, dtype=dtype, device=model.device)
+    return loaded.subject
 
 
 def fits(model: Subject, case: Case) -> int:

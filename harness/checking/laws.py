@@ -19,6 +19,7 @@ import functools
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ from assay.harness.checking.examples import Examples
 from assay.harness.models.machine.quantised_weights import rounding
 from assay.harness.models.machine.shortage import ENDS
 from assay.harness.models.reference import finiteness
+from assay.harness.models.reference.float64 import reference_of
 from assay.harness.models.reference.tolerances import TOLERANCES, farthest
 from assay.harness.models.subject import edges, kept_rows
 from assay.harness.models.subject.clock import TOO_SLOW, Braked, ForwardClock
@@ -96,7 +98,8 @@ def run(
     started = time.perf_counter()
     check = Check(subject, controls=Controls(claim.controls))
     counterexample: Counterexample | None = None
-    subject.reach, subject.far = session.profile.reach, session.profile.far
+    reach, far = session.profile.reach, session.profile.far
+    subject.settings = replace(subject.settings, reach=reach, far=far)
     most = claim.examples(session.profile)
     brake = session.profile.brake
     clock = ForwardClock(brake, share=brake / most)
@@ -197,7 +200,7 @@ def _overflow(claim: Claim, subject: Subject) -> str:
         return ""
     try:
         where = finiteness.of_vocabulary(subject)
-        if where and not finiteness.of_vocabulary(subject.oracle):
+        if where and not finiteness.of_vocabulary(reference_of(subject)):
             return f"the model overflows, at {where}"
     except ENDS:
         return ""  # the law's own error says more

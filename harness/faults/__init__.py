@@ -65,7 +65,7 @@ class Injected:
         self._beds: list[Bed] = []
         self.fault = fault
         try:
-            own = Subject("", healthy.model, healthy.tokenizer, attends=healthy.attends)
+            own = Subject("", healthy.model, healthy.tokenizer, settings=healthy.settings)
             self._plant(own, loaded=False)
         except BaseException:
             self.undo()

@@ -11,6 +11,7 @@ from assay.harness.checking.comparing import Unsettled
 from assay.harness.inversion.nets import Net, per_token
 from assay.harness.models.capabilities import Missing
 from assay.harness.models.machine.quantised_weights import passes_gradients
+from assay.harness.models.reference.float64 import reference_of
 from assay.harness.models.reference.tolerances import (
     TOLERANCES,
     Distance,
@@ -82,7 +83,7 @@ def vanishing(subject: Subject) -> frozenset[str]:
 
     That happens where a norm without weights of its own comes last.
     """
-    reference = subject.oracle
+    reference = reference_of(subject)
     ids = reference.content(torch.arange(3, device=reference.device)[None] * 5)
     parts = set()
     for part in PARTS:

@@ -15,6 +15,7 @@ from torch.nn import functional as F
 from assay.harness.inversion.decoding import PseudoInverse
 from assay.harness.inversion.target import Target, head_of
 from assay.harness.models.reference.tolerances import TOLERANCES, distance
+from assay.harness.models.subject import blocks
 from assay.harness.models.subject.memo import memo
 from assay.harness.models.subject.subject import Subject
 from assay.harness.results.errors import BadInput
@@ -35,7 +36,7 @@ def alone(subject: Subject) -> bool:
     head = head_of(subject)
     ids = subject.content(torch.arange(3, device=subject.device)[None] * 5)
     logits = subject.rows(ids, states=False)["logits"]
-    product = F.linear(subject.head_input(ids), head.weight, getattr(head, "bias", None))
+    product = F.linear(blocks.head_input(subject, ids), head.weight, getattr(head, "bias", None))
     if product.shape != logits.shape:
         return False
     return bool((distance(product, logits) <= TOLERANCES[subject.dtype].floor).all())

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from assay.harness.models import capabilities
 from assay.harness.models.capabilities import Missing, caches
-from assay.harness.models.subject import masks, positions
+from assay.harness.models.subject import blocks, masks, positions
 from assay.harness.models.subject.memo import memo
 from assay.harness.models.subject.subject import Subject
 from assay.harness.operations.choices import check_choice
@@ -101,7 +101,7 @@ class Target:
         if self.through == "logits":
             return subject.rows(ids, states=False, **inputs)["logits"]
         if self.through == "norm":
-            return subject.head_input(ids, **inputs)
+            return blocks.head_input(subject, ids, **inputs)
         if self.through in CACHED:
             return self.kept(subject, ids, **inputs).flatten(2)
         states = subject.block_output(self.depth, ids, **inputs)

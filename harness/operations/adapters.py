@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -15,8 +15,8 @@ from assay.harness.models.capabilities import Missing, require
 from assay.harness.models.loading import adapters
 from assay.harness.models.machine import allocation
 from assay.harness.models.machine.shortage import ENDS, pass_on
-from assay.harness.models.reference import float64
 from assay.harness.models.reference.copying import copy_model
+from assay.harness.models.reference.modified import way_of_copies
 from assay.harness.models.reference.tolerances import bit_equal, one_bit_off
 from assay.harness.models.subject import experts
 from assay.harness.models.subject.memo import memo
@@ -278,8 +278,7 @@ def _like(subject: Subject, name: str, model: Any, kind: Any = Subject, **more: 
     model.eval().requires_grad_(False)
     return kind(
         *(name, model, subject.tokenizer),
-        attends=subject.attends,
-        oracle_way=float64.way_of_copies(subject),
+        settings=replace(subject.settings, float64=way_of_copies(subject)),
         provenance=subject.provenance,
         **more,
     )

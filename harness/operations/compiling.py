@@ -6,7 +6,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -113,7 +113,7 @@ def forward(subject: Subject, backend: str) -> Compiled:
         model: Any = copied.model
         model.forward = torch.compile(model.forward, backend=counted, dynamic=DYNAMIC[backend])
         # What listens to routers would be compiled too, and code after a mode's break is wrong.
-        copied.listens = False
+        copied.settings = replace(copied.settings, listens=False)
         known[backend] = Compiled(copied, counted)
     return known[backend]
 

@@ -16,6 +16,7 @@ from assay.harness.models.capabilities import Missing
 from assay.harness.models.machine import accelerators
 from assay.harness.models.machine.shortage import pass_on
 from assay.harness.models.reference import float64
+from assay.harness.models.reference.float64 import reference_of
 from assay.harness.models.reference.tolerances import Tolerance, farthest, row_lengths
 from assay.harness.models.subject import encoders, roles, rotations
 from assay.harness.models.subject.rows import Rows
@@ -112,10 +113,10 @@ class Generated:
                 return Rows({"logits": torch.stack(again.logits, dim=1)})
 
             return Reference(
-                self.rows, forced(subject.oracle), run_elsewhere(lambda: forced(subject))
+                self.rows, forced(reference_of(subject)), run_elsewhere(lambda: forced(subject))
             )
         elsewhere = run_elsewhere(lambda: self.recomputed(subject, subject))
-        return Reference(self.rows, self.recomputed(subject, subject.oracle), elsewhere)
+        return Reference(self.rows, self.recomputed(subject, reference_of(subject)), elsewhere)
 
     def recomputed(self, subject: Subject, which: Subject) -> Rows:
         """The steps' logits by ``which``, ``subject`` or its copy, in one pass over the tokens."""
@@ -355,7 +356,7 @@ class Beams:
             return Rows.along_positions(rows)
 
         elsewhere = run_elsewhere(lambda: uncached(subject))
-        return Reference(Rows.along_positions(own), uncached(subject.oracle), elsewhere)
+        return Reference(Rows.along_positions(own), uncached(reference_of(subject)), elsewhere)
 
     def _without(self, subject: Subject, plain: Beams, step: int) -> Rows:
         """The logits [beams, 1, V] after the beams of one step, uncached."""

@@ -243,7 +243,7 @@ def _load(processes: Processes, subject: Subject, plan: str) -> list[str]:
             *(subject.name, folder, f"{own.__module__}:{own.__qualname__}", subject.dtype),
             attention=subject.attention,
             experts=tuple(name for _, name in compat.settings(own_model, compat.EXPERTS)),
-            attends=subject.attends,
+            attends=subject.settings.attends,
             sow=() if subject.injected is None else subject.injected.elsewhere,
         )
         divided: list[str] = processes(ranks.load, plan, source, SIZES[plan])[0]

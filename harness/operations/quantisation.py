@@ -27,8 +27,9 @@ from assay.harness.models.capabilities import Missing, require
 from assay.harness.models.loading.checkpoints import class_to_load
 from assay.harness.models.machine import quantised_weights
 from assay.harness.models.machine.shortage import ENDS, pass_on
-from assay.harness.models.reference import dequantised, float64, precision
+from assay.harness.models.reference import dequantised, modified, precision
 from assay.harness.models.reference.copying import copy_model
+from assay.harness.models.reference.float64 import reference_of
 from assay.harness.models.reference.tolerances import TOLERANCES, Tolerance, bit_equal, one_bit_off
 from assay.harness.models.subject import compat
 from assay.harness.models.subject.memo import memo
@@ -98,7 +99,7 @@ def unused(subject: Subject, which: str) -> Subject:
 def _by_bitsandbytes(subject: Subject, which: str) -> Subject:
     if find_spec("bitsandbytes") is None or find_spec("accelerate") is None:
         raise Missing(f"{which}: bitsandbytes and accelerate are not installed")
-    float64.make_room(subject)  # the quantised copy has a reference of its own
+    modified.make_room(subject)  # the quantised copy has a reference of its own
     from transformers import BitsAndBytesConfig
 
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # a warning in every pass
@@ -116,7 +117,7 @@ def _by_bitsandbytes(subject: Subject, which: str) -> Subject:
     if next(quantised_weights.packed(model), None) is None:
         raise Missing(f"{which}: bitsandbytes quantises no layer of the model")
     _require_blocks(model)
-    quantised = subject.of_same_code(f"{subject.name} in {which}", model)
+    quantised = modified.of_same_code(subject, f"{subject.name} in {which}", model)
     _require_rows(quantised, which)
     return quantised
 
@@ -181,7 +182,7 @@ def saved_and_loaded(quantised: Subject) -> Iterator[Subject]:
             pass_on(error)
             raise Missing(f"its quantised weights cannot be saved ({brief(error)})") from error
         again = _loaded(quantised, folder)
-    yield quantised.of_same_code(f"{quantised.name}, saved and loaded", again)
+    yield modified.of_same_code(quantised, f"{quantised.name}, saved and loaded", again)
 
 
 @memo
@@ -194,7 +195,7 @@ def dense(quantised: Subject) -> Subject:
     model.hf_quantizer = None
     return Subject(
         *(f"{quantised.name}, dequantised", model, quantised.tokenizer),
-        attends=quantised.attends,
+        settings=quantised.settings,
         provenance=quantised.provenance,
     )
 
@@ -210,7 +211,7 @@ def reference(quantised: Subject, ids: Tensor) -> Reference:
         plain = _rounding(quantised)
     elif torch.finfo(_computes_in(quantised)).eps > torch.finfo(quantised.dtype).eps:
         plain = _narrower(quantised)
-    return Reference(plain.rows(ids), quantised.oracle.rows(ids))
+    return Reference(plain.rows(ids), reference_of(quantised).rows(ids))
 
 
 def require_judgeable(quantised: Subject, expected: Reference, check: Check) -> None:
@@ -236,14 +237,14 @@ def _rounding(quantised: Subject) -> Subject:
         parent, _, last = name.rpartition(".")[0].rpartition(".")
         layer = model.get_submodule(f"{parent}.{last}".removeprefix("."))
         setattr(model.get_submodule(parent), last, int8.Int8(layer.weight, layer.bias))
-    return Subject(plain.name, model, attends=plain.attends, provenance=plain.provenance)
+    return Subject(plain.name, model, settings=plain.settings, provenance=plain.provenance)
 
 
 @memo
 def _narrower(quantised: Subject) -> Subject:
     plain = dense(quantised)
     model: Any = nn.Module.to(copy_model(plain.model), _computes_in(quantised))
-    return Subject(plain.name, model, attends=plain.attends, provenance=plain.provenance)
+    return Subject(plain.name, model, settings=plain.settings, provenance=plain.provenance)
 
 
 def tolerance(quantised: Subject) -> Tolerance:

@@ -61,7 +61,7 @@ def forgotten(subject: Subject, ids: Tensor) -> Iterator[None]:
     try:
         yield
     finally:
-        for each in filter(None, (subject, subject.known_reference)):
+        for each in filter(None, (subject, subject.reference)):
             each.rows(ids[:1, : subject.shortest])
 
 

@@ -18,6 +18,7 @@ from assay.harness.models.loading import loading
 from assay.harness.models.machine import allocation, memory
 from assay.harness.models.machine.shortage import pass_on
 from assay.harness.models.reference.copying import copy_model
+from assay.harness.models.reference.modified import of_same_code
 from assay.harness.models.reference.tolerances import bit_equal, one_bit_off
 from assay.harness.models.reference.upcasting import cast
 from assay.harness.models.subject import compat
@@ -44,7 +45,7 @@ def _round_trip(subject: Subject, dtype: torch.dtype) -> Subject:
             model = _by_shards(subject, folder, dtype)
         else:
             model = _from_folder(subject, folder, dtype)
-    loaded = subject.of_same_code(f"{subject.name}, saved and loaded", model)
+    loaded = of_same_code(subject, f"{subject.name}, saved and loaded", model)
     if loaded.attention != subject.attention:  # set here because at loading all parts must have it
         compat.set_attention(model, subject.attention)
     return loaded
@@ -167,7 +168,7 @@ def in_dtype(subject: Subject, dtype: torch.dtype) -> Subject:
         pass_on(error)
         raise Missing(f"the model cannot be copied ({brief(error, 100)})") from error
     cast(model, dtype, buffers=False)
-    other = subject.of_same_code(subject.name, model)
+    other = of_same_code(subject, subject.name, model)
     if _refusal(other) is not None:
         cast(model, dtype)
     return other
@@ -182,7 +183,7 @@ def sharing_weights(subject: Subject) -> Subject:
         model = copy_model(subject.model, own)
     return Subject(
         *(f"{subject.name}, traced", model, subject.tokenizer),
-        attends=subject.attends,
+        settings=subject.settings,
         provenance=subject.provenance,
     )
 
@@ -237,7 +238,7 @@ def fresh(subject: Subject, seed: int) -> Subject:
             raise Missing(f"no untrained copy: {error}") from error
     model = model.to(device=subject.device, dtype=subject.dtype).eval().requires_grad_(False)
     allocation.allocated(model)
-    return subject.of_same_code(f"{subject.name}, untrained", model, UNTRAINED)
+    return of_same_code(subject, f"{subject.name}, untrained", model, UNTRAINED)
 
 
 def quantised(subject: Subject, bits: int = 8) -> Subject:
@@ -255,7 +256,7 @@ def quantised(subject: Subject, bits: int = 8) -> Subject:
         name = f"{subject.name} in {bits} bits"
         rounded = Subject(
             *(name, model, subject.tokenizer),
-            attends=subject.attends,
+            settings=subject.settings,
             provenance=subject.provenance,
         )
         with torch.no_grad():

@@ -6,6 +6,7 @@ report (`Settled`).
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -153,7 +154,8 @@ class Assay:
         if budget.is_used_up:
             return self._not_begun(claim, subject, NOT_EXAMINED, BUDGET)
         profile = self.session.profile
-        subject.reach = profile.reach  # decides whether the model is a large one
+        # Decides whether the model is a large one.
+        subject.settings = dataclasses.replace(subject.settings, reach=profile.reach)
         limited = claim.costly and findings.limit(profile, subject) < profile.brake
         stopped = self.config.stash.setdefault(STOPPED, set())
         here = subject.name, self.node.path

@@ -33,7 +33,7 @@ def _packed_lengths(subject: Subject) -> None:
     keep a state, and the library does not refuse them there.
     """
     needs(subject, "recurrence")
-    if not subject.takes_more:
+    if not subject.bound.open:
         raise Missing("the model's forward takes no lengths of samples")
     ids = prompt(subject)[:1]
     sizes = [1, ids.shape[1] - 1]

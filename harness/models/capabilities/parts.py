@@ -19,7 +19,15 @@ from assay.harness.models.loading import adapters
 from assay.harness.models.machine.quantised_weights import is_quantised, packed
 from assay.harness.models.machine.shortage import pass_on
 from assay.harness.models.reference import float64
-from assay.harness.models.subject import blocks, compat, configuration, meant, roles, routing
+from assay.harness.models.subject import (
+    blocks,
+    compat,
+    configuration,
+    meant,
+    passes,
+    roles,
+    routing,
+)
 from assay.harness.models.subject.lengths import SHORT
 from assay.harness.models.subject.roles import Role
 from assay.harness.models.subject.subject import Subject
@@ -39,7 +47,7 @@ def _attention_only(subject: Subject) -> None:
         raise Missing(blended)
     if blended := embeds_several(subject):
         raise Missing(blended)
-    if not subject.attentions(prompt(subject)):
+    if not passes.attentions(subject, prompt(subject)):
         raise Missing("the model returns no attention weights: something else mixes its positions")
 
 
@@ -47,7 +55,7 @@ def _attention_only(subject: Subject) -> None:
 def _whole_attention(subject: Subject) -> None:
     """Attention weights sum to one over the prompt: nothing else is attended to."""
     ids = prompt(subject)
-    weights = subject.attentions(ids)
+    weights = passes.attentions(subject, ids)
     sums = [layer.double().sum(-1) for layer in weights if layer.shape[-1] == ids.shape[1]]
     if len(sums) < len(weights):
         raise Missing("attention covers more than the prompt")
@@ -129,7 +137,7 @@ def _loss_over_batches(subject: Subject) -> None:
     trainer: forward takes arguments that it does not name, and the class does not deny it.
     """
     needs(subject, "loss")
-    if not subject.takes_more or not getattr(subject.model, "accepts_loss_kwargs", True):
+    if not subject.bound.open or not getattr(subject.model, "accepts_loss_kwargs", True):
         raise Missing("the model's forward takes no num_items_in_batch")
 
 

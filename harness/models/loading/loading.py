@@ -38,6 +38,7 @@ from assay.harness.models.machine.devices import (
 from assay.harness.models.machine.placement import Placement
 from assay.harness.models.machine.shortage import ENDS, MEMORY, shortage
 from assay.harness.models.subject import compat
+from assay.harness.models.subject.subject import Subject
 from assay.harness.models.subject.wrapped import Wrapped
 from assay.harness.results.errors import BadInput, Missing, brief, listed
 from assay.harness.results.quiet import quiet
@@ -67,6 +68,11 @@ class Loaded:
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase | None
     digest: str
+
+    @property
+    def subject(self) -> Subject:
+        """The model as one that claims examine."""
+        return Subject(self.name, self.model, self.tokenizer, self.digest)
 
 
 def load(

@@ -73,7 +73,7 @@ def of_vocabulary(subject: Subject) -> str:
 
 def tokens_alone(subject: Subject) -> int:
     """About how many tokens `of_vocabulary` runs: all, or as many as a profile's reach allows."""
-    most = subject.reach * PASSES / max(1, subject.model.num_parameters())
+    most = subject.settings.reach * PASSES / max(1, subject.model.num_parameters())
     return int(min(most, len(_text(subject))))
 
 

@@ -77,6 +77,11 @@ def from_gguf(name: str) -> dict[str, Any]:
 # -- what a model is ------------------------------------------------------------------------------
 
 
+def is_of_the_library(model: Any) -> bool:
+    """Whether the model's class is one of transformers."""
+    return type(model).__module__.startswith("transformers.")
+
+
 def can_generate(model: PreTrainedModel) -> bool:
     """Whether ``model`` says that it generates.
 

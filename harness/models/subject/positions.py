@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from assay.harness.models.machine.dispatching import Dispatching
-from assay.harness.models.subject.core import Core
 from assay.harness.models.subject.memo import memo
+
+if TYPE_CHECKING:
+    from assay.harness.models.subject.subject import Subject
 
 PROBE = 4
 """Tokens in the watched prompt."""
@@ -56,7 +58,7 @@ class _Table:
 
 
 @memo
-def _lookup(subject: Core) -> _Table | None:
+def _lookup(subject: Subject) -> _Table | None:
     """The position embedding and the rows that a pass looks up in it, or None.
 
     It is the module, other than the tokens', whose looked-up rows increase by one along the
@@ -101,19 +103,19 @@ def _of_prompt(numbers: Tensor, n: int) -> tuple[Tensor, Tensor]:
     return flat[-n:], flat[:n]
 
 
-def position_table(subject: Core) -> Any:
+def position_table(subject: Subject) -> Any:
     """The module whose ``weight`` [rows, hidden] embeds learned positions, or None."""
     table = _lookup(subject)
     return None if table is None else table.module
 
 
-def position_offset(subject: Core) -> int:
+def position_offset(subject: Subject) -> int:
     """The row of a prompt's first token in the position embedding; 0 without one."""
     table = _lookup(subject)
     return 0 if table is None else table.first
 
 
-def positions_beyond(subject: Core) -> int:
+def positions_beyond(subject: Subject) -> int:
     """Rows of the position embedding looked up past a prompt's last token; 0 without one.
 
     A model that predicts several tokens at once reads the rows of those to come.
@@ -123,7 +125,7 @@ def positions_beyond(subject: Core) -> int:
 
 
 @memo
-def first_position(subject: Core) -> int:
+def first_position(subject: Subject) -> int:
     """The ``position_ids`` of a prompt's first token: 0, or past the padding's rows.
 
     Some models add the offset of their rows to the ids, others expect it in them.
@@ -140,7 +142,7 @@ def first_position(subject: Core) -> int:
 
 
 @memo
-def follow_padding(subject: Core) -> bool:
+def follow_padding(subject: Subject) -> bool:
     """Whether rows of a position embedding are counted from the first token after the padding.
 
     True without one.  It watches which rows are looked up, not their effect.
@@ -159,7 +161,7 @@ def follow_padding(subject: Core) -> bool:
 
 
 @memo
-def counted_besides(subject: Core) -> bool:
+def counted_besides(subject: Subject) -> bool:
     """Whether the model looks up rows by column even though all positions are equal.
 
     It watches equal tokens: a bias by distance counts columns and ignores positions.
@@ -175,13 +177,13 @@ def counted_besides(subject: Core) -> bool:
     )
 
 
-def usual(subject: Core, n: int) -> Tensor:
+def usual(subject: Subject, n: int) -> Tensor:
     """The default ``position_ids`` of a prompt of ``n`` tokens: [n]."""
     return torch.arange(n, device=subject.device) + first_position(subject)
 
 
 @contextmanager
-def rows_replaced(subject: Core, rows: Tensor) -> Iterator[None]:
+def rows_replaced(subject: Subject, rows: Tensor) -> Iterator[None]:
     """Replace the first n used rows of the position embedding by ``rows`` [n, d] within a block.
 
     Raises ValueError without a position embedding, or for more rows than it has.
@@ -202,7 +204,7 @@ def rows_replaced(subject: Core, rows: Tensor) -> Iterator[None]:
             table.weight.copy_(original)
 
 
-def rows_used(subject: Core) -> Tensor:
+def rows_used(subject: Subject) -> Tensor:
     """The rows of the position embedding that prompts use: [context, d], a copy."""
     table = position_table(subject)
     if table is None:
@@ -210,7 +212,7 @@ def rows_used(subject: Core) -> Tensor:
     return table.weight.detach()[position_offset(subject) :].clone()
 
 
-def rows_moved(subject: Core, order: Tensor) -> AbstractContextManager[None]:
+def rows_moved(subject: Subject, order: Tensor) -> AbstractContextManager[None]:
     """Move row ``order[j]`` of the position embedding to row j within a block.
 
     ``order`` [n] permutes the first n used rows.

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -16,9 +16,11 @@ from torch.overrides import TorchFunctionMode
 from transformers import PreTrainedModel
 
 from assay.harness.models.subject import configuration
-from assay.harness.models.subject.core import Core
 from assay.harness.models.subject.memo import memo
 from assay.harness.models.subject.roles import Role
+
+if TYPE_CHECKING:
+    from assay.harness.models.subject.subject import Subject
 
 _SELECTS = re.compile(r"\b(topk|argsort|kthvalue|sort)\(")
 _EXAMPLE = re.compile(r"^\s*(>>>|\.\.\.) .*$", re.MULTILINE)
@@ -27,15 +29,20 @@ _LARGEST = {torch.topk, Tensor.topk}
 _FIRST = {torch.argmax, Tensor.argmax}
 
 
+def routes(subject: Subject) -> bool:
+    """Whether tokens are routed to experts, and the model can return the scores."""
+    return configuration.routes(subject.config) and subject.takes(Role.ROUTER_LOGITS)
+
+
 @contextmanager
-def listening(subject: Core) -> Iterator[list[Tensor]]:
+def listening(subject: Subject) -> Iterator[list[Tensor]]:
     """The scores [batch × n, experts] of every routing layer, after a pass in the block.
 
     The body returns them: the whole model would add a balancing loss that does not take 4-D
     masks.  Empty where nothing is routed.
     """
     scores: list[Tensor] = []
-    if not (subject.listens and subject.routes):
+    if not (subject.settings.listens and routes(subject)):
         yield scores
         return
     body = _body(subject.model)
@@ -68,7 +75,7 @@ def _body(model: PreTrainedModel) -> nn.Module:
 
 
 @contextmanager
-def choosing(subject: Core) -> Iterator[list[Tensor]]:
+def choosing(subject: Subject) -> Iterator[list[Tensor]]:
     """How clearly each layer chooses among experts, or groups of them, in a pass in the block.
 
     A list of gaps [rows], one for each choice of the largest scores: in probability between the
@@ -76,17 +83,17 @@ def choosing(subject: Core) -> Iterator[list[Tensor]]:
     return no scores, or choose by other numbers than those.
     """
     choices = _Choices(_experts(subject))
-    with choices if subject.listens and chooses(subject) else nullcontext():
+    with choices if subject.settings.listens and chooses(subject) else nullcontext():
         yield choices.gaps
 
 
-def chooses(subject: Core) -> bool:
+def chooses(subject: Subject) -> bool:
     """Whether tokens choose among experts."""
     return _experts(subject) > 1
 
 
 @memo
-def selects(subject: Core) -> bool:
+def selects(subject: Subject) -> bool:
     """Whether a layer's code sorts numbers or takes the largest ones: then rounding may decide
     which keys a query attends to, as it may decide which experts a token has.
 
@@ -119,7 +126,7 @@ def _source(part: Any) -> str:
         return ""
 
 
-def _experts(subject: Core) -> int:
+def _experts(subject: Subject) -> int:
     return max(map(configuration.experts, (subject.config, subject.model.config)))
 
 

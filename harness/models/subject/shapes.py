@@ -8,7 +8,7 @@ quantised.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -18,7 +18,9 @@ from assay.harness.models.machine.dispatching import Dispatching
 from assay.harness.models.machine.quantised_weights import rounds_activations
 from assay.harness.models.subject import routing
 from assay.harness.models.subject.memo import memo
-from assay.harness.models.subject.subject import Subject
+
+if TYPE_CHECKING:
+    from assay.harness.models.subject.subject import Subject
 
 TOKENS, ROWS = 12, 2
 """The size of the compared prompts: long enough that experts and buckets differ."""

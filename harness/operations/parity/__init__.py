@@ -148,7 +148,7 @@ def describe(
 ) -> RunRecord:
     """The record of the run for evidence and JSON, with both models; details join the results."""
     names = [one.name, other.name if other.name != one.name else f"{other.name} (against)"]
-    options = Options(str(one.device), dtype_name(one.dtype), attends=one.attends)
+    options = Options(str(one.device), dtype_name(one.dtype), attends=one.settings.attends)
     run = runs.describe_run(options, profile.name, seed)
     run.dtype = ", ".join(dict.fromkeys(dtype_name(each.dtype) for each in (one, other)))
     for name, subject in zip(names, (one, other), strict=True):

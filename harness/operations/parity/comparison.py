@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import time
 from collections.abc import Callable, Sequence
@@ -19,6 +20,7 @@ from assay.harness.checking.reference import Reference, run_elsewhere
 from assay.harness.models.machine.devices import dtype_name
 from assay.harness.models.machine.shortage import ENDS, shortage
 from assay.harness.models.reference import precision
+from assay.harness.models.reference.float64 import reference_of
 from assay.harness.models.reference.tolerances import (
     ROUTER_GAP,
     TOLERANCES,
@@ -50,7 +52,7 @@ class Comparison:
 
     def __post_init__(self) -> None:
         for each in (self.one, self.other):
-            each.reach = self.profile.reach
+            each.settings = dataclasses.replace(each.settings, reach=self.profile.reach)
         self.prompts = prompts(self.one, self.other, self.profile, self.seed)
         self.way, why = states.NONE, "logits alone were asked for"
         if self.with_states:
@@ -87,9 +89,9 @@ class Comparison:
         one, other = self.one, self.other
         try:
             try:
-                exact = other.oracle
+                exact = reference_of(other)
             except Missing:  # then the other way round: agreeing goes both ways
-                one, other, exact = other, one, one.oracle
+                one, other, exact = other, one, reference_of(one)
         except Missing as missing:
             return self._without(AS_RUN, Verdict.INCONCLUSIVE, str(missing))
         return Level(self, AS_RUN, self.tolerance, (one, other, exact), other).settle()
@@ -111,11 +113,11 @@ class Comparison:
                 f"{dtype_name(dtype)}, to which they are rounded"
             )
         try:
-            models = self.one.oracle, self.other.oracle, self.other.oracle
+            models = reference_of(self.one), reference_of(self.other), reference_of(self.other)
         except Missing as missing:
             return self._without(IN_FLOAT64, Verdict.NOT_APPLICABLE, str(missing))
         return Level(
-            self, IN_FLOAT64, TOLERANCES[dtype], models, self.other.oracle, dtype
+            self, IN_FLOAT64, TOLERANCES[dtype], models, reference_of(self.other), dtype
         ).settle()
 
     def _without(self, name: str, verdict: Verdict, why: str) -> Result:

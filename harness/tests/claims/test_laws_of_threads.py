@@ -14,6 +14,7 @@ from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 from assay.claims.cache import test_execution
 from assay.claims.running import test_drafts, test_serving
+from assay.harness.models.subject.settings import with_settings
 from assay.harness.operations import generation
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.toys import budget, fresh, verdict
@@ -75,7 +76,7 @@ def test_bitwise_drafts_must_choose_the_same_tokens_in_near_ties(monkeypatch):
     arguments = {"drafter": "early exit"}
     allowed = verdict(DRAFTS, fresh("llama"), budget(3), arguments=arguments)
     assert "tokens: share that differ" not in allowed.reason
-    strict = replace(fresh("llama"), bitwise=True)
+    strict = with_settings(fresh("llama"), bitwise=True)
     result = verdict(DRAFTS, strict, budget(3), arguments=arguments)
     assert result.verdict is Verdict.REFUTED
     assert "tokens: share that differ" in result.reason

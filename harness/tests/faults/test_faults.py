@@ -14,6 +14,7 @@ from assay.harness.cli import faults as command
 from assay.harness.cli import main as harness_main
 from assay.harness.models import capabilities
 from assay.harness.models.loading.runs import Options
+from assay.harness.models.reference.float64 import reference_of
 from assay.harness.models.subject.subject import Subject
 from assay.harness.operations import variants
 from assay.harness.results import expectations
@@ -103,7 +104,7 @@ def test_a_fault_is_in_the_float64_copy_as_well():
     subject = toy("gpt2")
     ids = subject.content(torch.arange(6)[None] * 7)
     with faults.injected(faults.named("future-seen-by-one"), subject) as damaged:
-        ours, exact = (s.rows(ids)["state 1"].double() for s in (damaged, damaged.oracle))
+        ours, exact = (s.rows(ids)["state 1"].double() for s in (damaged, reference_of(damaged)))
     usual = subject.rows(ids)["state 1"].double()
     assert (ours - exact).abs().max() < 1e-5
     assert (ours - usual).abs().max() > 1e-2

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from assay.harness.models.machine import allocation
+from assay.harness.models.reference.float64 import reference_of
 from assay.harness.models.reference.rounding import Rounding
 from assay.harness.operations import variants
 from assay.harness.tests.support.toys import adopted
@@ -33,7 +34,7 @@ COPIES = {
     "saved and loaded": variants.saved_and_loaded,
     "untrained": variants.untrained,
     "quantised": variants.quantised,
-    "in float64": lambda subject: subject.oracle,
+    "in float64": lambda subject: reference_of(subject),
     "in bfloat16": variants.in_bfloat16,
 }
 

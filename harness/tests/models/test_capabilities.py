@@ -303,7 +303,7 @@ def test_rounding_decides_no_capability_in_sixteen_bits(name, seed):
             dtype=torch.bfloat16,
             device=torch.device("cpu"),
         )
-        every = capabilities.probe(Subject.of(adopted)).all()
+        every = capabilities.probe(adopted.subject).all()
         return [each for each, why in every.items() if why is None]
 
     usual = capability_names()

@@ -14,6 +14,7 @@ from assay.harness.checking.check import NOT_NUMBERS, Broken, Check
 from assay.harness.checking.laws import law
 from assay.harness.models.reference import finiteness
 from assay.harness.models.subject.rows import Rows
+from assay.harness.models.subject.settings import SubjectSettings
 from assay.harness.results.verdicts import SEES_ONE, Verdict
 from assay.harness.tests.support.toys import (
     budget,
@@ -151,7 +152,8 @@ def test_of_a_large_vocabulary_the_tokens_of_extreme_rows_are_run():
 @pytest.mark.parametrize("share", [10.0, 0.2])
 def test_as_many_tokens_are_run_alone_as_the_reach_allows(monkeypatch, share):
     subject, usual, ran = fresh("gpt2"), finiteness.outputs, []
-    subject.reach = share * subject.vocabulary * subject.model.num_parameters() / finiteness.PASSES
+    most = share * subject.vocabulary * subject.model.num_parameters()
+    subject.settings = SubjectSettings(reach=most / finiteness.PASSES)
     monkeypatch.setattr(
         finiteness, "outputs", lambda s, ids: ran.append(len(ids)) or usual(s, ids)
     )

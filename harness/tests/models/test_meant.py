@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from assay.fixtures.subjects import load
 from assay.harness.models.capabilities import probe
 from assay.harness.models.loading.runs import Options, describe_subject
 from assay.harness.models.subject import meant
+from assay.harness.models.subject.settings import with_settings
 from assay.harness.models.subject.subject import Subject
 from assay.harness.results.errors import Missing
 from assay.harness.results.verdicts import Verdict
@@ -92,7 +92,7 @@ def test_a_body_that_sees_the_future_breaks_the_law(tmp_path):
 
 
 def test_a_body_that_is_to_attend_both_ways_and_does_not_breaks_the_law(tmp_path):
-    subject = replace(saved("LlamaModel", tmp_path), attends="both")
+    subject = with_settings(saved("LlamaModel", tmp_path), attends="both")
     result = verdict(
         test_positions.test_without_a_causal_mask_permuting_both_restores_the_output, subject
     )
@@ -110,7 +110,7 @@ def test_claims_about_a_head_do_not_apply_to_a_body(tmp_path):
 
 
 def test_the_user_s_word_comes_first():
-    assert meant.direction(replace(toy("llama"), attends="both")) == meant.Meant(
+    assert meant.direction(with_settings(toy("llama"), attends="both")) == meant.Meant(
         "both", "--attends both says so"
     )
     assert meant.direction(load("tiny:bert", Options(attends="causal"))).ways == "causal"

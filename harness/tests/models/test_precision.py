@@ -6,12 +6,13 @@ import pytest
 import torch
 
 from assay.harness.models.reference import precision
+from assay.harness.models.reference.float64 import reference_of
 from assay.harness.models.subject.subject import Subject
 from assay.harness.tests.support.toys import changed, fresh, toy
 
 
 def in_float64(model_type: str) -> Subject:
-    return toy(model_type).oracle
+    return reference_of(toy(model_type))
 
 
 def test_a_model_that_stays_in_float64_is_told_from_one_that_does_not():

@@ -50,7 +50,7 @@ def test_where_all_experts_are_taken_nothing_is_near():
 def test_only_a_mixture_of_experts_is_listened_to():
     for model_type, routed in (("mixtral", True), ("llama", False)):
         subject = toy(model_type)
-        assert subject.routes is routed
+        assert routing.routes(subject) is routed
         with routing.listening(subject) as heard:
             subject.model(prompt(subject))
         assert len(heard) == (subject.layers if routed else 0)
@@ -68,7 +68,7 @@ def test_a_body_that_is_not_called_as_the_model_says_is_asked_all_the_same(monke
 
 def test_choices_are_heard_of_a_model_that_returns_no_scores():
     subject = toy("aria_text")
-    assert not subject.routes
+    assert not routing.routes(subject)
     ids = prompt(subject)
     with routing.choosing(subject) as gaps:
         subject.model(ids)

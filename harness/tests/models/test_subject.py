@@ -11,7 +11,9 @@ from transformers import LlamaForCausalLM
 
 from assay.fixtures import families
 from assay.harness.models import capabilities
+from assay.harness.models.reference.float64 import reference_of
 from assay.harness.models.subject import compat
+from assay.harness.models.subject.settings import SubjectSettings
 from assay.harness.models.subject.subject import Subject
 from assay.harness.tests.support.toys import TYPES, counted, fresh, prompt, toy
 
@@ -104,36 +106,36 @@ def test_ids_run_without_gradients():
 @pytest.mark.parametrize("model_type", ["gpt2", "mixtral", "t5"])
 def test_the_oracle_is_the_same_model_in_float64(model_type):
     subject = toy(model_type)
-    reference = subject.oracle
+    reference = reference_of(subject)
     theirs = dict(reference.model.named_parameters())
     assert reference.dtype == torch.float64
-    assert reference is subject.oracle
+    assert reference is reference_of(subject)
     for name, parameter in subject.model.named_parameters():
         assert theirs[name].dtype == torch.float64
         assert torch.equal(theirs[name], parameter.double())
-    assert reference.oracle is reference
+    assert reference_of(reference) is reference
 
 
 def test_an_oracle_draws_the_numbers_that_its_model_draws():
     subject = fresh("reformer")  # hashes long prompts by random rotations, from a seed of its own
     ids = prompt(subject, 32)
-    assert subject.oracle.drawn_as is torch.float32
-    plain, exact = subject.rows(ids)["logits"], subject.oracle.rows(ids)["logits"]
+    assert reference_of(subject).settings.drawn_as is torch.float32
+    plain, exact = subject.rows(ids)["logits"], reference_of(subject).rows(ids)["logits"]
     assert exact.dtype == torch.float64
     assert torch.allclose(plain.double(), exact, atol=1e-4)
-    subject.oracle.drawn_as = None
-    assert not torch.allclose(subject.oracle.rows(ids)["logits"], exact, atol=1e-2)
+    reference_of(subject).settings = SubjectSettings()
+    assert not torch.allclose(reference_of(subject).rows(ids)["logits"], exact, atol=1e-2)
 
 
 def test_a_model_that_draws_nothing_has_an_oracle_that_draws_as_it_likes():
-    assert toy("llama").oracle.drawn_as is None
+    assert reference_of(toy("llama")).settings.drawn_as is None
 
 
 def test_making_an_oracle_leaves_the_model_as_it_was():
     subject = fresh("llama")
     ids = prompt(subject)
     before = subject.rows(ids)["logits"]
-    assert subject.oracle.rows(ids)["logits"].dtype == torch.float64
+    assert reference_of(subject).rows(ids)["logits"].dtype == torch.float64
     assert subject.dtype == torch.float32
     assert torch.equal(subject.rows(ids)["logits"], before)
 

@@ -12,8 +12,9 @@ from assay.fixtures import families, subjects
 from assay.fixtures.families.named import NOT_ALONE
 from assay.harness.models.loading.runs import Options
 from assay.harness.models.reference import float64, upcasting
-from assay.harness.models.reference.float64 import WAYS
+from assay.harness.models.reference.float64 import WAYS, reference_of
 from assay.harness.models.reference.upcasting import Upcast
+from assay.harness.models.subject.settings import SubjectSettings
 from assay.harness.models.subject.subject import Subject
 
 FLOAT64 = 1e-13
@@ -31,7 +32,7 @@ ALIKE = sorted(
 
 def oracle_of(model: nn.Module, way: str) -> Subject:
     """The float64 reference of ``model``, held ``way``."""
-    return Subject("model", model, oracle_way=way).oracle
+    return reference_of(Subject("model", model, settings=SubjectSettings(float64=way)))
 
 
 def prompt(subject: Subject) -> torch.Tensor:
@@ -85,7 +86,9 @@ def test_gradients_are_those_of_a_copy(model_type: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_in_16_bits_the_numbers_are_those_of_a_copy(dtype: str) -> None:
-    way = {w: subjects.load("tiny:llama", Options(dtype=dtype, oracle=w)).oracle for w in WAYS}
+    way = {
+        w: reference_of(subjects.load("tiny:llama", Options(dtype=dtype, oracle=w))) for w in WAYS
+    }
     ids = prompt(way["copy"])
     for each in ("stream", "cpu", "auto"):
         assert distance(way["copy"].rows(ids), way[each].rows(ids)) <= FLOAT64
@@ -108,7 +111,7 @@ def test_it_streams_where_a_copy_takes_too_much(monkeypatch: pytest.MonkeyPatch)
     assert not float64.streams(subject, device)
     monkeypatch.setattr(float64.memory, "free", lambda _: 3 * size - 3)
     assert float64.streams(subject, device)
-    monkeypatch.setattr(subject, "oracle_way", "copy")
+    monkeypatch.setattr(subject, "settings", SubjectSettings(float64="copy"))
     assert not float64.streams(subject, device)
 
 

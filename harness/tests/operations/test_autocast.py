@@ -9,7 +9,9 @@ from assay.claims.running import test_autocast as claims
 from assay.harness import faults
 from assay.harness.checking.comparing import Unsettled
 from assay.harness.checking.reference import run_both
+from assay.harness.models.reference.float64 import reference_of
 from assay.harness.models.reference.tolerances import farthest
+from assay.harness.models.subject import routing
 from assay.harness.operations import autocast, variants
 from assay.harness.results.errors import Missing
 from assay.harness.results.verdicts import HIDDEN, Verdict
@@ -53,7 +55,7 @@ def test_a_model_that_does_not_run_under_autocast_says_why():
 def test_eight_bits_are_coarser_than_bfloat16():
     subject = toy("llama")
     ids = prompt(subject)
-    exact = subject.oracle.rows(ids)
+    exact = reference_of(subject).rows(ids)
     mixed = autocast.rows(subject, ids)
     with autocast.eight_bits():
         eight = autocast.rows(subject, ids)
@@ -84,7 +86,7 @@ def test_experts_that_rounding_chooses_are_not_compared():
 def test_keys_that_rounding_chooses_are_not_compared_where_a_router_could_be_heard():
     """Doge without experts could return the scores of routers, and has none."""
     subject = toy("doge")
-    assert subject.routes
+    assert routing.routes(subject)
 
     def otherwise(seed):
         try:

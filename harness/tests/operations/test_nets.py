@@ -18,6 +18,7 @@ from assay.harness.inversion.rule import Rule
 from assay.harness.inversion.target import embedded
 from assay.harness.models.capabilities import Missing
 from assay.harness.models.machine import memory
+from assay.harness.models.reference.float64 import reference_of
 from assay.harness.results.errors import BadInput
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.allocated import Allocated
@@ -187,7 +188,7 @@ def test_a_net_is_given_ids_or_embeddings():
 
 
 def test_descent_finds_what_an_expanding_net_was_given():
-    subject = toy("llama").oracle
+    subject = reference_of(toy("llama"))
     table = embedded(subject)
     net = nets.flattened("expanding", N, subject.hidden, seeded(), table)
     ids = prompt(subject, N)

@@ -11,6 +11,8 @@ from torch import nn
 from assay.fixtures import families
 from assay.harness.checking.profiles import PROFILES
 from assay.harness.models.loading.wrapping import wrap
+from assay.harness.models.reference.float64 import reference_of
+from assay.harness.models.subject.settings import SubjectSettings
 from assay.harness.models.subject.subject import Subject
 from assay.harness.operations import parity
 from assay.harness.operations.parity import tensors
@@ -20,7 +22,9 @@ UPHELD, REFUTED = Verdict.UPHELD, Verdict.REFUTED
 
 
 def subject(model, name="model"):
-    return Subject(name, wrap(name, model.eval().requires_grad_(False)), attends="causal")
+    return Subject(
+        name, wrap(name, model.eval().requires_grad_(False)), settings=SubjectSettings("causal")
+    )
 
 
 def compared(model, other, states=True):
@@ -91,6 +95,6 @@ class Rotated(nn.Module):
 def test_complex_buffers_stay_complex_in_float64(original):
     pair = Rotated(original), Rotated(copy.deepcopy(original))
     assert compared(*pair, states=False).verdict is UPHELD
-    exact = subject(pair[0]).oracle.model.get_buffer("inner.turn")
+    exact = reference_of(subject(pair[0])).model.get_buffer("inner.turn")
     assert exact.dtype == torch.complex128
     assert bool(exact.imag.any())

@@ -55,7 +55,7 @@ def fresh(spec: str) -> Subject:
 def adopted(name: str = "llama", dtype: torch.dtype = torch.float32) -> Subject:
     """A tiny model of a type, taken from memory in this dtype; a copy of a test's own."""
     model, cpu = families.tiny(name), torch.device("cpu")
-    return Subject.of(loading.adopt(f"tiny:{name}", model, None, dtype=dtype, device=cpu))
+    return loading.adopt(f"tiny:{name}", model, None, dtype=dtype, device=cpu).subject
 
 
 def as_trained(spec: str) -> Subject:
