@@ -22,7 +22,6 @@ from assay.harness.models.reference.tolerances import (
     farthest,
     incomparable,
 )
-from assay.harness.models.subject import shapes
 from assay.harness.models.subject.rows import Rows
 from assay.harness.models.subject.subject import Subject
 from assay.harness.results.verdicts import LEAK, LEAK_GOAL, SEES_ONE, margin
@@ -151,6 +150,8 @@ class Check:
         passes are of the ``same_tokens``.
         """
         __tracebackhide__ = True
+        from assay.harness.models.subject import shapes
+
         if not same_tokens and shapes.depend_on_tokens(self.subject):
             return
         names = [name for name in first.tensors if name in observed.tensors]

@@ -15,7 +15,7 @@ from assay.harness.checking.controls import Damage
 from assay.harness.checking.profiles import Profile
 from assay.harness.models import capabilities
 from assay.harness.models.machine.shortage import ENDS, Size, at_size, release, shortage
-from assay.harness.models.reference import modified
+from assay.harness.models.subject.releasing import release_copies
 from assay.harness.models.subject.subject import Subject
 from assay.harness.results.errors import (
     LONGEST,
@@ -154,7 +154,7 @@ def as_test(
         except ENDS as error:
             return claim.not_run(subject, error, None)
         finally:
-            modified.release(subject)
+            release_copies(subject)
 
     def test(*, assay: Any, subject: Subject, **arguments: Any) -> None:
         __tracebackhide__ = True

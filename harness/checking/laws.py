@@ -30,9 +30,8 @@ from assay.harness.checking.claim import Claim, Session, as_test
 from assay.harness.checking.comparing import BY_ROUNDING
 from assay.harness.checking.controls import Controls, Damage
 from assay.harness.checking.examples import Examples
-from assay.harness.models.machine.quantised_weights import rounding
 from assay.harness.models.machine.shortage import ENDS
-from assay.harness.models.reference import finiteness
+from assay.harness.models.machine.weights import rounding
 from assay.harness.models.reference.float64 import reference_of
 from assay.harness.models.reference.tolerances import TOLERANCES, farthest
 from assay.harness.models.subject import edges, kept_rows
@@ -198,6 +197,8 @@ def _overflow(claim: Claim, subject: Subject) -> str:
     """
     if claim.id == "C13":
         return ""
+    from assay.harness.models.reference import finiteness
+
     try:
         where = finiteness.of_vocabulary(subject)
         if where and not finiteness.of_vocabulary(reference_of(subject)):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from assay.harness.models.machine import memory
-from assay.harness.models.machine.quantised_weights import rounding
+from assay.harness.models.machine.weights import rounding
 from assay.harness.models.reference.tolerances import TOLERANCES, distance
 from assay.harness.models.subject import configuration, masks, positions
 from assay.harness.models.subject.roles import Role

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from assay.harness.models.reference.float64 import reference_of
-from assay.harness.models.reference.rounding import Rounding
 from assay.harness.models.reference.tolerances import Distance, distance, farthest, not_a_reference
 from assay.harness.models.subject import kept_rows
 from assay.harness.models.subject.rows import Rows
@@ -134,6 +133,8 @@ def run_elsewhere(plain: Callable[[], Rows]) -> Callable[[], Sequence[Rows]]:
 
     @functools.cache
     def rounded() -> list[Rows]:
+        from assay.harness.models.reference.rounding import Rounding
+
         rows = []
         for seed in range(MACHINES):
             with Rounding(seed):

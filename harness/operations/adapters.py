@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from assay.harness.models.capabilities import Missing, require
 from assay.harness.models.loading import adapters
-from assay.harness.models.machine import allocation
 from assay.harness.models.machine.shortage import ENDS, pass_on
+from assay.harness.models.machine.weights import allocated
 from assay.harness.models.reference.copying import copy_model
 from assay.harness.models.reference.modified import way_of_copies
 from assay.harness.models.reference.tolerances import bit_equal, one_bit_off
@@ -88,7 +88,7 @@ def merged(subject: Subject, on: str = LINEAR) -> Subject:
         whole = copy_model(kept(subject, on).whole)
         with quiet():
             model: Any = whole.merge_and_unload()
-        allocation.allocated(model)
+        allocated(model)
         copies[on] = _like(subject, f"{subject.name}, merged", model)
     return copies[on]
 

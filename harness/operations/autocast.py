@@ -17,7 +17,7 @@ from assay.harness.models.machine.dispatching import Dispatching
 from assay.harness.models.machine.shortage import pass_on
 from assay.harness.models.reference.float64 import reference_of
 from assay.harness.models.reference.tolerances import TOLERANCES, distance
-from assay.harness.models.subject import encoders, routing
+from assay.harness.models.subject import encoders, routing, selection
 from assay.harness.models.subject.memo import memo
 from assay.harness.models.subject.rows import Rows
 from assay.harness.models.subject.subject import Subject
@@ -78,7 +78,7 @@ def references(
         second = mixed()
     gaps = exact.oracle.tensors.get("router gap")
     # Every gap is one where no router was heard (`models.subject.passes`), as of plain Doge.
-    heard = routing.routes(subject) and gaps is not None and bool((gaps != 1).any())
+    heard = selection.routes(subject) and gaps is not None and bool((gaps != 1).any())
     if ours.made and not heard:
         with _Choices() as right:
             reference_of(subject).rows(ids)
@@ -124,7 +124,7 @@ def _obstacle(subject: Subject) -> str:
     except REFUSALS as error:
         pass_on(error)
         return f"the model does not run under it ({brief(error)})"
-    if subject.is_encoder_decoder and routing.chooses(subject):
+    if subject.is_encoder_decoder and selection.chooses(subject):
         with routing.choosing(reference_of(subject)) as gaps:
             encoders.encoded(reference_of(subject), 1)
         if any(bool((each <= TOLERANCE.floor).any()) for each in gaps):

@@ -22,7 +22,7 @@ from assay.harness.models.subject import encoders, roles, rotations
 from assay.harness.models.subject.rows import Rows
 from assay.harness.models.subject.subject import Subject
 from assay.harness.operations.generation_settings import library_settings
-from assay.harness.results.errors import refusals
+from assay.harness.results.errors import first_line, refusals
 
 NEW_TOKENS = 6
 """Tokens to generate; the end token is suppressed, so that lengths are equal."""
@@ -225,7 +225,7 @@ def _forced(subject: Subject, prompt: Tensor, ids: Tensor) -> Any:
             return generate()
     except RuntimeError as error:
         pass_on(error)
-        message = capabilities.first_line(error)
+        message = first_line(error)
         raise Missing(f"the model does not generate in float64: {message}") from error
 
 

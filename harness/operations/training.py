@@ -18,7 +18,7 @@ from assay.harness.models.reference import precision
 from assay.harness.models.reference.float64 import reference_of
 from assay.harness.models.reference.rounding import Rounding
 from assay.harness.models.reference.tolerances import ROUTER_GAP, TOLERANCES
-from assay.harness.models.subject import routing
+from assay.harness.models.subject import selection
 from assay.harness.models.subject.roles import Role
 from assay.harness.models.subject.subject import Subject
 from assay.harness.operations import losses
@@ -262,7 +262,7 @@ def own_loss(over: int | None = None) -> Loss:
 def require_settled(subject: Subject, samples: Sequence[Sample]) -> None:
     """Raise `Unsettled` where near-ties route a row of ``samples`` to its experts."""
     gap = ROUTER_GAP * TOLERANCES[precision.working(subject)].floor
-    for sample in samples if routing.chooses(subject) else ():
+    for sample in samples if selection.chooses(subject) else ():
         settled = reference_of(subject).rows(sample.ids, **sample.arguments).settled(gap)
         if settled is not None and not bool(settled.all()):
             raise Unsettled("a row is routed to experts by near-ties")

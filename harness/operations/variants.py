@@ -15,12 +15,12 @@ from transformers import PreTrainedModel
 
 from assay.harness.models.capabilities import Missing, require
 from assay.harness.models.loading import loading
-from assay.harness.models.machine import allocation, memory
+from assay.harness.models.machine import memory
 from assay.harness.models.machine.shortage import pass_on
-from assay.harness.models.reference.copying import copy_model
+from assay.harness.models.machine.weights import allocated
+from assay.harness.models.reference.copying import cast, copy_model
 from assay.harness.models.reference.modified import of_same_code
 from assay.harness.models.reference.tolerances import bit_equal, one_bit_off
-from assay.harness.models.reference.upcasting import cast
 from assay.harness.models.subject import compat
 from assay.harness.models.subject.memo import memo
 from assay.harness.models.subject.provenance import UNTRAINED
@@ -94,7 +94,7 @@ def _by_shards(subject: Subject, folder: str, dtype: torch.dtype) -> PreTrainedM
 def _by_own_class(subject: Subject, folder: str, dtype: torch.dtype) -> PreTrainedModel:
     model = type(subject.model).from_pretrained(folder, **compat.in_dtype(dtype))
     model = model.to(subject.device).eval().requires_grad_(False)  # type: ignore[arg-type]
-    allocation.allocated(model)
+    allocated(model)
     return model
 
 
@@ -237,7 +237,7 @@ def fresh(subject: Subject, seed: int) -> Subject:
             pass_on(error)
             raise Missing(f"no untrained copy: {error}") from error
     model = model.to(device=subject.device, dtype=subject.dtype).eval().requires_grad_(False)
-    allocation.allocated(model)
+    allocated(model)
     return of_same_code(subject, f"{subject.name}, untrained", model, UNTRAINED)
 
 
@@ -252,7 +252,7 @@ def quantised(subject: Subject, bits: int = 8) -> Subject:
     copies = _quantised(subject)
     if bits not in copies:
         model = copy.deepcopy(subject.model)
-        allocation.allocated(model)
+        allocated(model)
         name = f"{subject.name} in {bits} bits"
         rounded = Subject(
             *(name, model, subject.tokenizer),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from torch.utils._python_dispatch import _disable_current_modes
 
-from assay.harness.models.machine import accelerators, allocation
+from assay.harness.models.machine import accelerators
 from assay.harness.plugin.request import RunRequest
 from assay.harness.tests.support import browsers, sessions
 from assay.harness.tests.support.browsers import Browser
@@ -52,7 +52,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def itself() -> Iterator[None]:
     """The machine rounds and allocates as it does, whatever is emulated in the tests' own run."""
     with _disable_current_modes(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(allocation, "_drawn", None)
+        patch.setattr(weights, "MOVES", [])
         yield
 
 

@@ -7,9 +7,9 @@ from transformers import PreTrainedTokenizerBase
 
 from assay.harness.models.capabilities.registry import capability
 from assay.harness.models.loading import adapters
-from assay.harness.models.machine import placement
-from assay.harness.models.machine.quantised_weights import is_quantised
+from assay.harness.models.machine import weights
 from assay.harness.models.machine.symmetric import eigenvalues
+from assay.harness.models.machine.weights import is_quantised
 from assay.harness.models.subject import meant
 from assay.harness.models.subject.provenance import Training
 from assay.harness.models.subject.subject import Subject
@@ -55,7 +55,7 @@ def _tied_head(subject: Subject) -> None:
 @capability("weights-in-memory")
 def _weights_in_memory(subject: Subject) -> None:
     """For modified copies that read or redraw every weight; a pass does not need it."""
-    if away := placement.offloaded(subject.model):
+    if away := weights.offloaded(subject.model):
         raise Unavailable(
             f"{len(away)} parameters are offloaded by --device-map, such as {away[0]}"
         )

@@ -16,8 +16,8 @@ from assay.harness.models.capabilities.blending import blends, embeds_several
 from assay.harness.models.capabilities.probing import prompt, visible
 from assay.harness.models.capabilities.registry import capability, needs, probe
 from assay.harness.models.loading import adapters
-from assay.harness.models.machine.quantised_weights import is_quantised, packed
 from assay.harness.models.machine.shortage import pass_on
+from assay.harness.models.machine.weights import is_quantised, packed
 from assay.harness.models.reference import float64
 from assay.harness.models.subject import (
     blocks,
@@ -26,7 +26,7 @@ from assay.harness.models.subject import (
     meant,
     passes,
     roles,
-    routing,
+    selection,
 )
 from assay.harness.models.subject.lengths import SHORT
 from assay.harness.models.subject.roles import Role
@@ -158,7 +158,7 @@ def _parameter_gradients(subject: Subject) -> None:
         raise Unavailable("flex attention has no gradients on a CPU")
     if float64.streams(subject, subject.device):
         raise Unavailable("the float64 reference is streamed: its parameters are not in float64")
-    if routing.chooses(subject) and torch.finfo(subject.dtype).bits <= HALF:
+    if selection.chooses(subject) and torch.finfo(subject.dtype).bits <= HALF:
         raise Unavailable(
             "in 16 bits rounding chooses a token's experts, and so which have gradients"
         )

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from assay.harness.models.machine.quantised_weights import rounding
+from assay.harness.models.machine.weights import rounding
 from assay.harness.models.reference.float64 import reference_of
 from assay.harness.models.reference.tolerances import TOLERANCES, distance
 from assay.harness.models.subject.rows import Rows

@@ -26,7 +26,7 @@ from assay.harness.models.loading.checkpoints import (
     refuse_short_context,
 )
 from assay.harness.models.loading.weight_files import read_json
-from assay.harness.models.machine import accelerators, allocation, quantised_weights
+from assay.harness.models.machine import accelerators, quantised_weights, weights
 from assay.harness.models.machine import placement as placing
 from assay.harness.models.machine.devices import (
     DTYPES,
@@ -167,7 +167,7 @@ def adopt(
     _check_finite(name, model)
     digest = digests.digest(model)
     with quiet():
-        if quantised_weights.is_quantised(model):
+        if weights.is_quantised(model):
             dtype = model.dtype  # a cast would change more than the dtype
         if dtype != model.dtype and isinstance(model, Wrapped):
             model.to(dtype=dtype)  # type: ignore[call-arg]
@@ -335,7 +335,7 @@ def _ready(loaded: Loaded, device: torch.device) -> Loaded:
     _check_tokenizer(loaded)
     module: nn.Module = loaded.model
     try:
-        if not placing.is_dispatched(module) and not quantised_weights.is_quantised(module):
+        if not weights.is_dispatched(module) and not weights.is_quantised(module):
             module.to(device)
     except (RuntimeError, TypeError, NotImplementedError) as error:
         raise BadInput(f"{loaded.name}: cannot be moved to {device} ({brief(error)})") from error
@@ -344,5 +344,5 @@ def _ready(loaded: Loaded, device: torch.device) -> Loaded:
         with suppress(Missing):
             compat.set_experts(loaded.model, "eager")
     module.eval().requires_grad_(False)
-    allocation.allocated(module)
+    weights.allocated(module)
     return loaded

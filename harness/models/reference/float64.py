@@ -17,13 +17,17 @@ import torch
 from torch.overrides import TorchFunctionMode
 from transformers import PreTrainedModel
 
-from assay.harness.models.machine import allocation, memory, placement
-from assay.harness.models.machine.quantised_weights import is_plain, is_quantised
+from assay.harness.models.machine import memory
 from assay.harness.models.machine.shortage import ENDS, pass_on, shortage
-from assay.harness.models.reference import dequantised
-from assay.harness.models.reference.copying import copy_model
-from assay.harness.models.reference.modified import float64_bytes
-from assay.harness.models.reference.upcasting import Upcast, as_parameter, with_buffers_in_float64
+from assay.harness.models.machine.weights import (
+    allocated,
+    dense_sizes,
+    has_quantised_parts,
+    is_plain,
+    is_quantised,
+    offloaded,
+)
+from assay.harness.models.reference.copying import cast, copy_model
 from assay.harness.models.subject import compat
 from assay.harness.models.subject.drawing import Drawn
 from assay.harness.models.subject.lengths import LONG
@@ -93,29 +97,36 @@ WAYS = ("auto", "copy", "stream", "cpu")
 def streams(subject: Subject, device: torch.device) -> bool:
     """Whether the reference on ``device`` upcasts weights where they are used."""
     model = subject.model
-    if subject.settings.float64 == "copy" or placement.offloaded(model):
+    if subject.settings.float64 == "copy" or offloaded(model):
         return False
     if subject.settings.float64 == "stream":
         return True
     return not memory.holds_copies(device, float64_bytes(subject))
 
 
+def float64_bytes(subject: Subject) -> int:
+    """Bytes of the model's weights in float64."""
+    return sum(dense_sizes(subject.model).values()) * torch.float64.itemsize
+
+
 def _streamed(subject: Subject, device: torch.device) -> PreTrainedModel | None:
     """A copy without weights of its own on ``device``; None where the model cannot be copied."""
+    from assay.harness.models.reference import dense_weights, upcasting
+
     if is_quantised(subject.model) and device != subject.device:
         return None
     replaced = {
-        id(each): as_parameter(each.to(device))
+        id(each): upcasting.as_parameter(each.to(device))
         for each in subject.model.parameters()
         if each.is_floating_point() and is_plain(each)
     }
     with suppress(*REFUSALS):
-        replaced |= dequantised.unpacked_where_used(subject.model)
+        replaced |= dense_weights.unpacked_where_used(subject.model)
         duplicate = copy_model(subject.model, replaced)
-        dequantised.with_plain_layers(duplicate)
+        dense_weights.with_plain_layers(duplicate)
         weights = [p for p in duplicate.parameters() if p.is_floating_point()]
-        if all(isinstance(weight, Upcast) for weight in weights):
-            with_buffers_in_float64(duplicate)
+        if all(isinstance(weight, upcasting.Upcast) for weight in weights):
+            upcasting.with_buffers_in_float64(duplicate)
             return duplicate
     return None
 
@@ -164,8 +175,14 @@ def float64_copy(subject: Subject) -> PreTrainedModel:
     device = torch.device("cpu") if subject.settings.float64 == "cpu" else subject.device
     model = _streamed(subject, device) if streams(subject, device) else None
     if model is None:
-        model = dequantised.in_dtype(_copied(subject))
-        allocation.allocated(model)
+        model = _copied(subject)
+        if has_quantised_parts(model):
+            from assay.harness.models.reference import dense_weights
+
+            dense_weights.in_dtype(model)
+        else:
+            cast(model, torch.float64)
+        allocated(model)
     if device != subject.device:
         model.to(device)  # type: ignore[arg-type]  # wrapped
     with suppress(Missing):

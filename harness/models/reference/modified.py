@@ -1,25 +1,18 @@
-"""Modified copies of a model: what they share with it, and when their memory is freed."""
+"""Modified copies of a model: what they share with it, and room for their references."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
 
-import torch
 from transformers import PreTrainedModel
 
 from assay.harness.models.machine import memory
-from assay.harness.models.machine.quantised_weights import dense_sizes
-from assay.harness.models.subject.memo import ANSWERS
+from assay.harness.models.reference.float64 import float64_bytes
 from assay.harness.models.subject.provenance import Provenance
 from assay.harness.models.subject.subject import Subject
 
 LARGE = 2**28
 """Bytes in float64 from which on a modified copy of a model has a reference without weights."""
-
-SMALL = 2**27
-"""Bytes of all modified copies of a model and their references, up to which claims share them."""
 
 
 def of_same_code(
@@ -49,11 +42,6 @@ def way_of_copies(subject: Subject) -> str:
     return "stream" if way == "auto" and large else way
 
 
-def float64_bytes(subject: Subject) -> int:
-    """Bytes of the model's weights in float64."""
-    return sum(dense_sizes(subject.model).values()) * torch.float64.itemsize
-
-
 def make_room(subject: Subject) -> None:
     """Drop the float64 copy of a large model, which is made again when it is next needed."""
     if subject.reference is not None and way_of_copies(subject) == "stream":
@@ -61,33 +49,3 @@ def make_room(subject: Subject) -> None:
             clock.forget(subject.reference.model)
         subject.reference = None
         memory.give_back()
-
-
-def release(subject: Subject) -> None:
-    """Forget answers that are modified copies of the model, unless all of them are small.
-
-    The next claim that needs one makes it again.  How much memory is free does not matter: what a
-    run takes should be the same on every machine.  Copies of a large model that no answer keeps
-    are freed as well.
-    """
-    answers: dict[Callable[..., Any], Any] = vars(subject).get(ANSWERS, {})
-    sizes = {question: sum(map(_bytes, _models(answer))) for question, answer in answers.items()}
-    if sum(sizes.values()) > SMALL:
-        for question in [question for question, size in sizes.items() if size]:
-            del answers[question]
-    elif _bytes(subject) <= SMALL:
-        return
-    memory.give_back()
-
-
-def _models(answer: Any) -> Iterator[Subject]:
-    """The copies that an answer holds, by themselves or by seed."""
-    for each in answer.values() if isinstance(answer, dict) else [answer]:
-        if isinstance(each, Subject):
-            yield each
-
-
-def _bytes(subject: Subject) -> int:
-    """Bytes of the weights of a model, and of its float64 reference if it has one."""
-    own = sum(each.numel() * each.itemsize for each in subject.model.parameters())
-    return own if subject.reference is None else own + _bytes(subject.reference)

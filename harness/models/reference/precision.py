@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from assay.harness.models.machine.dispatching import Dispatching
-from assay.harness.models.machine.quantised_weights import rounding
+from assay.harness.models.machine.weights import rounding
 from assay.harness.models.reference.float64 import reference_of
 from assay.harness.models.subject.memo import memo
 from assay.harness.models.subject.subject import Subject

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from assay.harness.models.machine import accelerators, hanging, placement
+from assay.harness.models.machine import accelerators, hanging, weights
 from assay.harness.models.subject import roles
 
 if TYPE_CHECKING:
@@ -192,7 +192,7 @@ class ForwardClock:
         if self._subject is None:
             return
         device = self._subject.device
-        if placement.is_dispatched(self._subject.model):
+        if weights.is_dispatched(self._subject.model):
             accelerators.wait_for_all(accelerators.kind_here())
         else:
             accelerators.wait(device)

@@ -19,7 +19,7 @@ from assay.harness.models.subject import (
     positions,
     returned,
     roles,
-    routing,
+    selection,
 )
 from assay.harness.models.subject.drawing import Drawn
 from assay.harness.models.subject.lengths import SHORT
@@ -81,14 +81,12 @@ def _run(subject: Subject, request: Pass) -> Output:
     wants_gradient = wants_gradient or any(p.requires_grad for p in subject.model.parameters())
     gradients = torch.set_grad_enabled(wants_gradient)
     drawing = Drawn(drawn_as) if drawn_as else nullcontext()
-    listening, choosing = routing.listening(subject), routing.choosing(subject)
     hooked = blocks.states(subject) if request.states and not returns_states(subject) else None
     with (
         gradients,
         uncompiled(subject),
         drawing,
-        listening as scores,
-        choosing as choices,
+        _routed(subject) as (scores, choices),
         hooked or nullcontext({}) as states,
         _embedded(subject, request.embeddings),
     ):
@@ -100,8 +98,10 @@ def _run(subject: Subject, request: Pass) -> Output:
         # A row depends on every row that it attends to: all of them under a caller's mask.
         top_k = subject.config.num_experts_per_tok if scores else 0
         ahead = request.mask is not None
+        from assay.harness.models.subject import routing
+
         rows.tensors["router gap"] = routing.gap(scores, top_k, batch, ahead, choices)
-    elif routing.selects(subject):
+    elif selection.selects(subject):
         rows.tensors["router gap"] = torch.ones(batch, n, 1, device=subject.device)
     if away:
         rows = rows.map(lambda tensor: tensor.to(home))
@@ -112,6 +112,18 @@ def _run(subject: Subject, request: Pass) -> Output:
         compat.count(cache, request.cache, n)
     loss = output.get("loss") if Role.LABELS in request.options else None
     return Output(rows, cache, pooled, loss)
+
+
+@contextmanager
+def _routed(subject: Subject) -> Iterator[tuple[list[Tensor], list[Tensor]]]:
+    """The scores of routers and the gaps of choices, after a pass in the block (`routing`)."""
+    if not selection.routes(subject) and not selection.chooses(subject):
+        yield [], []
+        return
+    from assay.harness.models.subject import routing
+
+    with routing.listening(subject) as scores, routing.choosing(subject) as choices:
+        yield scores, choices
 
 
 def _moved(request: Pass, device: torch.device) -> Pass:
@@ -195,7 +207,7 @@ def _arguments(subject: Subject, request: Pass) -> dict[str, Any]:
         arguments[Role.EMBEDDINGS] = request.embeddings
     else:
         arguments[Role.IDS] = torch.zeros(batch, n, dtype=torch.long, device=subject.device)
-    if routing.routes(subject) and getattr(subject.config, "output_router_logits", False):
+    if selection.routes(subject) and getattr(subject.config, "output_router_logits", False):
         arguments[Role.ROUTER_LOGITS] = False  # it would add the experts' loss to the labels'
     mask, places = request.mask, request.positions
     if places is None and mask is not None and mask.ndim == 4:

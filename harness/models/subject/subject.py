@@ -24,10 +24,8 @@ from assay.harness.models.subject import (
     lengths,
     passes,
     roles,
-    trials,
     vocabulary,
 )
-from assay.harness.models.subject.offer import Offer
 from assay.harness.models.subject.provenance import UNKNOWN, Provenance
 from assay.harness.models.subject.roles import Bound, Role
 from assay.harness.models.subject.rows import Output, Rows
@@ -37,6 +35,7 @@ from assay.harness.results.errors import Missing
 
 if TYPE_CHECKING:
     from assay.harness.models.subject.clock import ForwardClock
+    from assay.harness.models.subject.offer import Offer
 
 
 class Injected(Protocol):
@@ -196,9 +195,17 @@ class Subject:
     def cache_argument(self) -> str | None:
         """The name of the model's cache argument.
 
-        By its name or type; where these leave a doubt, passes are tried (`trials`).
+        By its name or type; where these leave a doubt, passes are tried (`trials`).  A model that
+        generates and takes ``**kwargs`` may have the cache among those.
         """
-        return trials.cache_argument(self)
+        bound = self.bound
+        hidden = Role.CACHE not in bound and bound.open and compat.can_generate(self.model)
+        if bound.certain and not hidden:
+            return bound.names.get(Role.CACHE)
+        from assay.harness.models.subject import trials
+
+        names = (*bound.caches, *(roles.SPELLINGS[Role.CACHE] if hidden else ()))
+        return trials.cache_argument(self, names)
 
     # -- running it ---------------------------------------------------------------------------
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from assay.harness.models.machine.shortage import pass_on
-from assay.harness.models.subject import compat, encoders, returned, roles
+from assay.harness.models.subject import encoders, returned, roles
 from assay.harness.models.subject.roles import Role
 from assay.harness.results.errors import REFUSALS
 
@@ -19,29 +20,23 @@ EFFECT = 1e-3
 """The relative change of the output that shows that a past was read: far above rounding."""
 
 
-def cache_argument(subject: Subject) -> str | None:
-    """The name of the argument that takes the past, or None.
+def cache_argument(subject: Subject, names: Sequence[str]) -> str | None:
+    """Which of ``names`` is the argument that takes the past, or None.
 
     Of several that may be, the first that works: a pass returns a cache, and the next pass takes
     it by that name and reads it.  If a pass returns a cache and no name works, the likeliest name
-    is taken, so that the laws about caches find out what is wrong.  A model that generates and
-    takes ``**kwargs`` may have the cache among those.
+    is taken, so that the laws about caches find out what is wrong.
     """
-    bound = subject.bound
-    hidden = Role.CACHE not in bound and bound.open and compat.can_generate(subject.model)
-    candidates = (*bound.caches, *(roles.SPELLINGS[Role.CACHE] if hidden else ()))
-    if bound.certain and not hidden:
-        return bound.names.get(Role.CACHE)
     try:
         cache = _returned(subject)
     except REFUSALS as error:
         pass_on(error)
         cache = None
     if cache is not None:
-        for name in candidates:
+        for name in names:
             if _is_read(subject, name, cache()):
                 return name
-        return next(iter(bound.caches), None)
+        return next(iter(subject.bound.caches), None)
     return None
 
 

@@ -92,7 +92,7 @@ def test_there_are_many_faults_and_each_says_what_it_is():
         assert len(fault.says) > 15, fault.name
         assert fault.caught_by, fault.name
         for need in fault.needs:
-            assert need in capabilities.PROBES or need in faults.catalogue.PARTS, fault.name
+            assert need in capabilities.names() or need in faults.catalogue.PARTS, fault.name
 
 
 def test_no_two_faults_say_the_same():

@@ -11,7 +11,7 @@ import torch
 from assay.harness.models import capabilities
 from assay.harness.models.capabilities import Missing
 from assay.harness.models.loading import loading
-from assay.harness.models.machine import allocation, placement
+from assay.harness.models.machine import allocation, placement, weights
 from assay.harness.models.reference.float64 import reference_of
 from assay.harness.models.subject.subject import Subject
 from assay.harness.operations import variants
@@ -66,8 +66,8 @@ def same(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 def test_states_cache_and_gradients_are_those_of_the_plain_load(both) -> None:
     plain, spread = both
-    assert placement.offloaded(spread.model)
-    assert not placement.offloaded(plain.model)
+    assert weights.offloaded(spread.model)
+    assert not weights.offloaded(plain.model)
     assert spread.digest == plain.digest
     one, other = plain.rows(IDS), spread.rows(IDS)
     assert one.tensors.keys() == other.tensors.keys()
@@ -75,7 +75,7 @@ def test_states_cache_and_gradients_are_those_of_the_plain_load(both) -> None:
     for depth in range(3):
         assert same(plain.block_output(depth, IDS), spread.block_output(depth, IDS))
     # Left in the middle of a pass, the model is as it was.
-    assert placement.offloaded(spread.model)
+    assert weights.offloaded(spread.model)
     steps = []
     for subject in both:
         past = subject(IDS[:, :5], keep=True).cache
@@ -94,7 +94,7 @@ def test_the_copy_in_float64_is_that_of_the_plain_load(both) -> None:
     one, other = reference_of(plain).rows(IDS), reference_of(spread).rows(IDS)
     assert other["logits"].dtype == torch.float64
     assert all(same(one[name], other[name]) for name in one.tensors)
-    assert placement.offloaded(reference_of(spread).model)
+    assert weights.offloaded(reference_of(spread).model)
 
 
 def test_twins_that_need_every_weight_name_what_is_missing(both) -> None:

@@ -16,8 +16,8 @@ from assay.fixtures import subjects
 from assay.harness.models.capabilities import probe
 from assay.harness.models.loading import digests, loading, weight_dtypes
 from assay.harness.models.loading.runs import Options
-from assay.harness.models.machine import quantised_weights
-from assay.harness.models.reference import dequantised, float64, precision
+from assay.harness.models.machine import weights
+from assay.harness.models.reference import dense_weights, float64, precision
 from assay.harness.models.reference.float64 import reference_of
 from assay.harness.models.reference.tolerances import farthest
 from assay.harness.models.reference.upcasting import Unpacked, Upcast
@@ -70,7 +70,7 @@ def test_the_reference_has_the_same_weights_in_float64(tmp_path: Path, kind: str
     # Rounding alone: 4 bits change these outputs by a tenth.
     assert 0.0 < off(subject) < 0.08
     reference = reference_of(subject).model
-    assert not list(quantised_weights.packed(reference))
+    assert not list(weights.packed(reference))
     assert {each.dtype for each in reference.parameters()} == {torch.float64}
     assert (
         precision.all_float64(subject) or precision.working(reference_of(subject)) is torch.float32
@@ -101,9 +101,9 @@ def test_a_streamed_reference_unpacks_weights_where_they_are_used(
     copied, streamed = (
         reference_of(with_settings(subject, float64=way)) for way in ("copy", "stream")
     )
-    assert not list(quantised_weights.packed(streamed.model))
+    assert not list(weights.packed(streamed.model))
     held = [type(each) for each in streamed.model.parameters()]
-    packed = len(set(quantised_weights.packed(subject.model)) & set(names(subject.model)))
+    packed = len(set(weights.packed(subject.model)) & set(names(subject.model)))
     assert held.count(Unpacked) == packed
     assert held.count(Unpacked) + held.count(Upcast) == len(held)
     for _ in range(2):
@@ -113,7 +113,7 @@ def test_a_streamed_reference_unpacks_weights_where_they_are_used(
         subject.rows(IDS)  # some kernels change the layout of their weights
     dense = sum(each.numel() for each in copied.model.parameters())
     # Some have scales as parameters, which the copy does not need.
-    assert dense <= sum(quantised_weights.dense_sizes(subject.model).values()) < 1.1 * dense
+    assert dense <= sum(weights.dense_sizes(subject.model).values()) < 1.1 * dense
 
 
 def test_a_quantised_model_is_streamed_where_a_copy_takes_too_much(
@@ -182,10 +182,10 @@ def test_a_reference_with_packed_weights_is_none() -> None:
 
 def test_models_without_quantised_weights_are_left_alone() -> None:
     model = tiny("gpt2")
-    assert not quantised_weights.is_quantised(model)
-    assert not quantised_weights.rounds_activations(model)
+    assert not weights.is_quantised(model)
+    assert not weights.rounds_activations(model)
     before = {name: weight.clone() for name, weight in model.named_parameters()}
-    dequantised.in_dtype(model)
+    dense_weights.in_dtype(model)
     for name, weight in model.named_parameters():
         assert torch.equal(weight, before[name].double())
 

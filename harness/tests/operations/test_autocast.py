@@ -11,7 +11,7 @@ from assay.harness.checking.comparing import Unsettled
 from assay.harness.checking.reference import run_both
 from assay.harness.models.reference.float64 import reference_of
 from assay.harness.models.reference.tolerances import farthest
-from assay.harness.models.subject import routing
+from assay.harness.models.subject import selection
 from assay.harness.operations import autocast, variants
 from assay.harness.results.errors import Missing
 from assay.harness.results.verdicts import HIDDEN, Verdict
@@ -86,7 +86,7 @@ def test_experts_that_rounding_chooses_are_not_compared():
 def test_keys_that_rounding_chooses_are_not_compared_where_a_router_could_be_heard():
     """Doge without experts could return the scores of routers, and has none."""
     subject = toy("doge")
-    assert routing.routes(subject)
+    assert selection.routes(subject)
 
     def otherwise(seed):
         try:

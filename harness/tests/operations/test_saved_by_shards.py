@@ -11,8 +11,8 @@ import torch
 from assay.fixtures import families, subjects
 from assay.harness.models.loading.runs import Options
 from assay.harness.models.machine import memory
-from assay.harness.models.reference import modified
 from assay.harness.models.reference.float64 import reference_of
+from assay.harness.models.subject import releasing
 from assay.harness.models.subject.subject import Subject
 from assay.harness.operations import copies, variants
 from assay.harness.results.errors import BadInput
@@ -78,10 +78,10 @@ def test_copies_are_released_where_they_are_large(monkeypatch: pytest.MonkeyPatc
     subject = Subject("model", families.tiny("gpt2").requires_grad_(False))
     variants.untrained(subject, 3)
     quantised = variants.quantised(subject)
-    modified.release(subject)
+    releasing.release_copies(subject)
     assert variants.quantised(subject) is quantised
-    monkeypatch.setattr(modified, "SMALL", 0)
-    modified.release(subject)
+    monkeypatch.setattr(releasing, "SMALL", 0)
+    releasing.release_copies(subject)
     assert variants.quantised(subject) is not quantised
 
 
@@ -89,11 +89,11 @@ def test_the_reference_of_a_copy_counts_and_goes_with_it(monkeypatch: pytest.Mon
     subject = Subject("model", families.tiny("gpt2").requires_grad_(False))
     copied = variants.untrained(subject, 3)
     size = sum(p.numel() * p.itemsize for p in copied.model.parameters())
-    monkeypatch.setattr(modified, "SMALL", size)
-    modified.release(subject)
+    monkeypatch.setattr(releasing, "SMALL", size)
+    releasing.release_copies(subject)
     assert variants.untrained(subject, 3) is copied
     gone = weakref.ref(reference_of(copied).model)
-    modified.release(subject)
+    releasing.release_copies(subject)
     del copied
     gc.collect()
     assert gone() is None
