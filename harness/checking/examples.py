@@ -23,8 +23,7 @@ from assay.harness.models.machine.shortage import ENDS, Size, shortage
 from assay.harness.models.subject.clock import Braked, ForwardClock
 from assay.harness.models.subject.subject import Subject
 from assay.harness.results.errors import BadInput, Missing, shortened
-from assay.harness.results.records import Counterexample
-from assay.harness.results.verdicts import ERROR, STORED
+from assay.harness.results.verdicts import ERROR, STORED, Counterexample
 
 PASSED_ON = (Missing, BadInput, hypothesis.errors.HypothesisException)
 """Exceptions of a law's body that say nothing about the model."""

@@ -37,7 +37,6 @@ from assay.harness.models.reference.tolerances import TOLERANCES, farthest
 from assay.harness.models.subject import edges, kept_rows
 from assay.harness.models.subject.clock import TOO_SLOW, Braked, ForwardClock
 from assay.harness.models.subject.subject import Subject
-from assay.harness.results.records import Counterexample
 from assay.harness.results.verdicts import (
     BOUND,
     HIDDEN,
@@ -45,6 +44,7 @@ from assay.harness.results.verdicts import (
     NOT_REACHED,
     PASSED,
     UNTIL_BROKEN,
+    Counterexample,
     Kind,
     Result,
     Verdict,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from torch.utils._python_dispatch import _disable_current_modes
 
-from assay.harness.models.machine import accelerators
+from assay.harness.models.machine import accelerators, weights
 from assay.harness.plugin.request import RunRequest
 from assay.harness.tests.support import browsers, sessions
 from assay.harness.tests.support.browsers import Browser

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from assay.harness.models.machine.shortage import pass_on
+from assay.harness.models.subject import compat
 from assay.harness.models.subject.lengths import SHORT
-from assay.harness.models.subject.wrapped import Wrapped
 from assay.harness.results.errors import Missing
 
 if TYPE_CHECKING:
@@ -28,8 +28,9 @@ def find(subject: Subject) -> nn.ModuleList:
     A model that shares one block among its layers has a shorter list.  Raises LookupError where
     there is no such list.
     """
-    model, layers = subject.model, subject.layers
-    if isinstance(model, Wrapped):
+    model: Any = subject.model
+    layers = subject.layers
+    if compat.is_wrapped(model):
         if model.stack is None:
             raise LookupError(f"{subject.name}: a pass runs no list of blocks")
         return nn.ModuleList(model.stack.children())

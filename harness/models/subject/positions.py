@@ -16,7 +16,7 @@ from assay.harness.models.subject.memo import memo
 if TYPE_CHECKING:
     from assay.harness.models.subject.subject import Subject
 
-PROBE = 4
+WATCHED = 4
 """Tokens in the watched prompt."""
 
 
@@ -64,8 +64,8 @@ def _lookup(subject: Subject) -> _Table | None:
     It is the module, other than the tokens', whose looked-up rows increase by one along the
     prompt.
     """
-    most = getattr(subject.config, "max_position_embeddings", None) or PROBE
-    n = min(PROBE, most) if most > 0 else PROBE  # -1 stands for no limit in some
+    most = getattr(subject.config, "max_position_embeddings", None) or WATCHED
+    n = min(WATCHED, most) if most > 0 else WATCHED  # -1 stands for no limit in some
     n = max(n, subject.shortest)
     ids = subject.content(torch.arange(n, device=subject.device)[None] * 7)
     words = subject.input_embeddings
@@ -81,7 +81,7 @@ def _lookup(subject: Subject) -> _Table | None:
     with LookUps() as look_ups:
         subject(ids, states=False)
     for place, numbers in look_ups.lookups:
-        for rows in _of_prompt(numbers, n):
+        for rows in rows_of_prompt(numbers, n):
             if place in tables and n > 1 and bool((rows.diff() == 1).all()):
                 highest = max(int(each.max()) for at, each in look_ups.lookups if at == place)
                 return _Table(tables[place], int(rows[0]), highest - int(rows[-1]))
@@ -94,7 +94,7 @@ def _is_table(module: Any) -> bool:
     return torch.is_tensor(weight) and weight.ndim == 2 and not isinstance(module, nn.Linear)
 
 
-def _of_prompt(numbers: Tensor, n: int) -> tuple[Tensor, Tensor]:
+def rows_of_prompt(numbers: Tensor, n: int) -> tuple[Tensor, Tensor]:
     """The last and the first ``n`` of the rows looked up: one of them is the prompt's.
 
     Some models add rows of their own before a prompt, some after it.
@@ -137,44 +137,8 @@ def first_position(subject: Subject) -> int:
     with LookUps() as look_ups:
         subject(ids, positions=torch.full((1,), offset, device=subject.device), states=False)
     place = address(table.weight)
-    pairs = [_of_prompt(numbers, 1) for at, numbers in look_ups.lookups if at == place]
+    pairs = [rows_of_prompt(numbers, 1) for at, numbers in look_ups.lookups if at == place]
     return offset if len(pairs) == 1 and offset in map(int, pairs[0]) else 0
-
-
-@memo
-def follow_padding(subject: Subject) -> bool:
-    """Whether rows of a position embedding are counted from the first token after the padding.
-
-    True without one.  It watches which rows are looked up, not their effect.
-    """
-    table, offset = position_table(subject), position_offset(subject)
-    if table is None:
-        return True
-    ids = subject.content(torch.arange(PROBE, device=subject.device)[None] * 7)
-    mask = torch.ones_like(ids)
-    mask[:, 0] = 0
-    with LookUps() as look_ups:
-        subject(ids, mask=mask, states=False)
-    place = address(table.weight)
-    pairs = [_of_prompt(numbers, PROBE) for at, numbers in look_ups.lookups if at == place]
-    return any(int(rows[1]) == offset for pair in pairs for rows in pair if len(rows) > 1)
-
-
-@memo
-def counted_besides(subject: Subject) -> bool:
-    """Whether the model looks up rows by column even though all positions are equal.
-
-    It watches equal tokens: a bias by distance counts columns and ignores positions.
-    """
-    n = max(PROBE, subject.shortest)
-    ids = subject.content(torch.full((1, n), 7, device=subject.device))
-    together = torch.full((n,), first_position(subject), device=subject.device)
-    with LookUps() as look_ups:
-        subject(ids, positions=together, states=False)
-    return any(
-        numbers.numel() and bool((numbers != numbers.flatten()[0]).any())
-        for _, numbers in look_ups.lookups
-    )
 
 
 def usual(subject: Subject, n: int) -> Tensor:

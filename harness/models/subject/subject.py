@@ -30,7 +30,6 @@ from assay.harness.models.subject.provenance import UNKNOWN, Provenance
 from assay.harness.models.subject.roles import Bound, Role
 from assay.harness.models.subject.rows import Output, Rows
 from assay.harness.models.subject.settings import SubjectSettings
-from assay.harness.models.subject.wrapped import Wrapped
 from assay.harness.results.errors import Missing
 
 if TYPE_CHECKING:
@@ -174,9 +173,10 @@ class Subject:
     @cached_property
     def bound(self) -> Bound:
         """The roles of forward's arguments, as far as its signature tells."""
-        if isinstance(self.model, Wrapped):  # which gives the ids their name
-            return roles.bind(self.model.called).taking_ids
-        return roles.bind(self.model.forward, type(self.model).__mro__)
+        model: Any = self.model
+        if compat.is_wrapped(model):  # which gives the ids their name
+            return roles.bind(model.called).taking_ids
+        return roles.bind(model.forward, type(model).__mro__)
 
     def takes(self, role: Role) -> bool:
         """Whether the model's forward names an argument for ``role``."""

@@ -35,8 +35,7 @@ from assay.harness.operations.parity.outcome import AS_RUN, IN_FLOAT64, Parity
 from assay.harness.operations.parity.prompts import NUMBER, prompts
 from assay.harness.operations.parity.states import OUTPUTS, STATE, block_names
 from assay.harness.results.errors import Missing, brief
-from assay.harness.results.records import Counterexample
-from assay.harness.results.verdicts import Kind, Result, Verdict, margin
+from assay.harness.results.verdicts import Counterexample, Kind, Result, Verdict, margin
 
 
 @dataclass

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from assay.harness.report.html import render
 from assay.harness.results.outputs import replace_file
-from assay.harness.results.records import Counterexample
+from assay.harness.results.verdicts import Counterexample
 from assay.harness.tests.support.browsers import (
     MODES,
     TEXT_CONTRAST,

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from assay.harness.results.encoding import encode
 from assay.harness.results.evidence import Evidence
-from assay.harness.results.records import Counterexample, RunRecord
-from assay.harness.results.verdicts import Kind, Result, Verdict
+from assay.harness.results.records import RunRecord
+from assay.harness.results.verdicts import Counterexample, Kind, Result, Verdict
 
 
 def run_of(version: str, *subjects: str, **more: Any) -> RunRecord:

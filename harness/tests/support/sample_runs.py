@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from assay.harness.results.records import Counterexample, RunRecord
-from assay.harness.results.verdicts import Kind, Result, Verdict, margin
+from assay.harness.results.records import RunRecord
+from assay.harness.results.verdicts import Counterexample, Kind, Result, Verdict, margin
 
 LARGE = "reference:large"
 LAWS = (
