@@ -19,7 +19,7 @@ from assay.harness.inversion.rule import Rule
 from assay.harness.inversion.target import Target
 from assay.harness.models.loading import loading
 from assay.harness.models.machine import memory
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 
 ROW_STEPS = 320
 """Rows times steps of one timed call; never fewer than `LEAST_STEPS` steps."""

@@ -15,7 +15,7 @@ from assay.benchmarks import prompts
 from assay.benchmarks.descents import Case, fits, ready
 from assay.harness.inversion import token_by_token
 from assay.harness.inversion.target import Target
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 
 MODELS = ["reference"]
 ROUNDS = 3

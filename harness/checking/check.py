@@ -22,8 +22,8 @@ from assay.harness.models.reference.tolerances import (
     farthest,
     incomparable,
 )
+from assay.harness.models.subject import Subject
 from assay.harness.models.subject.rows import Rows
-from assay.harness.models.subject.subject import Subject
 from assay.harness.results.verdicts import LEAK, LEAK_GOAL, SEES_ONE, margin
 
 NOT_NUMBERS = "rows with NaN on both sides"

@@ -126,7 +126,7 @@ class Comparison:
 
 def shared(observed: Rows, expected: Reference) -> Rows:
     """The tensors of ``observed`` that both sides of the reference have: a model that pads some
-    prompts by itself returns no states for them (`models.subject.subject.Output.pooled`), and T5
+    prompts by itself returns no states for them (`models.subject.Output.pooled`), and T5
     Gemma returns its last one unasked, which `generate` leaves out.
 
     Raises ValueError where they have nothing in common.

@@ -20,8 +20,8 @@ from assay.harness.checking.claim import Session, with_subject
 from assay.harness.checking.comparing import Unsettled
 from assay.harness.checking.shared import Offer, examples, offered
 from assay.harness.models.machine.shortage import ENDS, Size, shortage
+from assay.harness.models.subject import Subject
 from assay.harness.models.subject.clock import Braked, ForwardClock
-from assay.harness.models.subject.subject import Subject
 from assay.harness.results.errors import BadInput, Missing, shortened
 from assay.harness.results.verdicts import ERROR, STORED, Counterexample
 

@@ -38,9 +38,9 @@ from assay.harness.checking.profiles import Profile
 from assay.harness.checking.samples import Sample
 from assay.harness.checking.statistics import Pair
 from assay.harness.models.machine.shortage import ENDS
+from assay.harness.models.subject import Subject
 from assay.harness.models.subject.clock import ELSEWHERE, TOO_SLOW, Braked, ForwardClock
 from assay.harness.models.subject.lengths import is_large
-from assay.harness.models.subject.subject import Subject
 from assay.harness.results.arrays import Array
 from assay.harness.results.verdicts import Kind, Result, Verdict
 

@@ -34,9 +34,8 @@ from assay.harness.models.machine.shortage import ENDS
 from assay.harness.models.machine.weights import rounding
 from assay.harness.models.reference.float64 import reference_of
 from assay.harness.models.reference.tolerances import TOLERANCES, farthest
-from assay.harness.models.subject import edges, kept_rows
+from assay.harness.models.subject import Subject, edges, kept_rows
 from assay.harness.models.subject.clock import TOO_SLOW, Braked, ForwardClock
-from assay.harness.models.subject.subject import Subject
 from assay.harness.results.verdicts import (
     BOUND,
     HIDDEN,

@@ -10,9 +10,8 @@ from torch import Tensor
 from assay.harness.models.machine import memory
 from assay.harness.models.machine.weights import rounding
 from assay.harness.models.reference.tolerances import TOLERANCES, distance
-from assay.harness.models.subject import configuration, masks, positions
+from assay.harness.models.subject import Subject, configuration, masks, positions
 from assay.harness.models.subject.roles import Role
-from assay.harness.models.subject.subject import Subject
 
 FAR_AT_MOST = 0.3
 """A relative difference that is large in every dtype."""

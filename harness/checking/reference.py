@@ -13,9 +13,8 @@ from torch import Tensor
 
 from assay.harness.models.reference.float64 import reference_of
 from assay.harness.models.reference.tolerances import Distance, distance, farthest, not_a_reference
-from assay.harness.models.subject import kept_rows
+from assay.harness.models.subject import Subject, kept_rows
 from assay.harness.models.subject.rows import Rows
-from assay.harness.models.subject.subject import Subject
 
 MACHINES = 8
 """Emulated roundings of the plain path before a law is refuted."""

@@ -25,7 +25,7 @@ from assay.harness.inversion.from_less import GIVEN
 from assay.harness.inversion.rule import Rule
 from assay.harness.inversion.target import THROUGH
 from assay.harness.models import capabilities
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 from assay.harness.results.errors import BadInput
 from assay.harness.results.seeds import LARGEST_SEED
 from assay.harness.results.specs import ModelKind, ModelSpec

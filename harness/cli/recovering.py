@@ -19,7 +19,7 @@ from assay.harness.inversion.from_less import from_last, from_shuffled
 from assay.harness.inversion.rule import Rule
 from assay.harness.inversion.token_by_token import SearchResult
 from assay.harness.models.machine import memory
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 from assay.harness.results.errors import BadInput, brief
 
 SHOWN = (0, 20, 40, 45, 50, 60, 80, 100, 150, 200, 300, 500, 700)

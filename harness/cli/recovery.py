@@ -13,7 +13,7 @@ from assay.harness.cli.prompts import pieces
 from assay.harness.cli.recovery_schema import VERSION
 from assay.harness.inversion import Inversion, Target
 from assay.harness.models.loading import runs
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from rich.text import Text
 from assay.harness.cli.prompts import alone, pieces
 from assay.harness.cli.recovery import DescentStep, Recovery, agreeing
 from assay.harness.inversion.token_by_token import SearchResult
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 from assay.harness.report import texts
 from assay.harness.report.glyphs import Glyphs
 from assay.harness.results.verdicts import Verdict

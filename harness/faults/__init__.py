@@ -34,7 +34,7 @@ from assay.harness.faults import (  # noqa: F401
 )
 from assay.harness.faults.bed import Bed
 from assay.harness.faults.catalogue import FAULTS, Fault, named
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 from assay.harness.results.errors import BadInput
 from assay.harness.results.specs import SIGN
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from assay.harness.faults.bed import Bed
 from assay.harness.faults.catalogue import fault, part
 from assay.harness.models.machine import weights
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 from assay.harness.operations import quantisation
 
 LARGER = 1.5

@@ -34,8 +34,8 @@ from assay.harness.inversion.token_by_token import Tell as TellPlace
 from assay.harness.inversion.whole_prompts import Tell as TellPass
 from assay.harness.models import capabilities
 from assay.harness.models.reference.tolerances import distance
+from assay.harness.models.subject import Subject
 from assay.harness.models.subject.memo import memo
-from assay.harness.models.subject.subject import Subject
 from assay.harness.operations.choices import check_choice
 from assay.harness.operations.equal_rows import duplicates
 from assay.harness.results.errors import BadInput

@@ -21,8 +21,8 @@ from assay.harness.inversion.fused import fused_activations
 from assay.harness.inversion.rule import DISTANCES, SCHEDULES, Rule
 from assay.harness.inversion.target import Output
 from assay.harness.models.machine import accelerators
+from assay.harness.models.subject import Subject
 from assay.harness.models.subject.clock import stepping
-from assay.harness.models.subject.subject import Subject
 
 DIVERGED = 10.0
 """The multiple of its first loss above which a row has diverged; also if it is not finite."""

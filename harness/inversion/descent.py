@@ -17,8 +17,7 @@ from assay.harness.inversion.batch import Batch, Descent, Over
 from assay.harness.inversion.rule import Rule
 from assay.harness.inversion.target import Output
 from assay.harness.models.machine import memory
-from assay.harness.models.subject import configuration
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject, configuration
 from assay.harness.results.errors import BadInput
 
 KEPT = 20

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 
 WRITTEN_IN = "transformers.activations"
 """The module of activations that are compared with torch's operation."""

@@ -19,9 +19,9 @@ from assay.harness.models.reference.tolerances import (
     distance,
     worst,
 )
+from assay.harness.models.subject import Subject
 from assay.harness.models.subject.memo import memo
 from assay.harness.models.subject.rows import Rows
-from assay.harness.models.subject.subject import Subject
 
 PARTS = ("mlp", "block", "model")
 """An MLP like a block's, the first block, and all blocks (no head)."""

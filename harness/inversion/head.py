@@ -15,9 +15,8 @@ from torch.nn import functional as F
 from assay.harness.inversion.decoding import PseudoInverse
 from assay.harness.inversion.target import Target, head_of
 from assay.harness.models.reference.tolerances import TOLERANCES, distance
-from assay.harness.models.subject import blocks
+from assay.harness.models.subject import Subject, blocks
 from assay.harness.models.subject.memo import memo
-from assay.harness.models.subject.subject import Subject
 from assay.harness.results.errors import BadInput
 
 BEFORE = {"head": "block", "logits": "norm"}

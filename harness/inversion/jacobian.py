@@ -10,7 +10,7 @@ from assay.harness.inversion.descent import rows_that_fit
 from assay.harness.inversion.target import Target, embedded
 from assay.harness.models.machine import memory
 from assay.harness.models.machine.shortage import shortage
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 
 
 def jacobian(subject: Subject, target: Target, ids: Tensor) -> Tensor:

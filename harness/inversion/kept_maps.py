@@ -15,7 +15,7 @@ from torch import Tensor
 
 from assay.harness.inversion.linear_map import LinearMap, Slope
 from assay.harness.inversion.target import Target, embedded
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 from assay.harness.results.cache_folder import cache_folder
 
 FORMAT = 1

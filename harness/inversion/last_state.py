@@ -10,7 +10,7 @@ from torch import Tensor
 from assay.harness.inversion import decoding
 from assay.harness.inversion.linear_map import ridge
 from assay.harness.inversion.target import Target, embedded
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 
 TOKENS_AT_ONCE = 4096
 """Tokens in one pass."""

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from assay.harness.inversion.target import Target
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 
 
 def descend(

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from assay.harness.inversion.target import Output, Target, output_embedding, slipped
+from assay.harness.models.subject import Subject
 from assay.harness.models.subject.roles import Role
-from assay.harness.models.subject.subject import Subject
 from assay.harness.operations.choices import check_choice
 from assay.harness.results.errors import BadInput
 

@@ -12,7 +12,7 @@ from assay.harness.inversion.linear_map import LinearMap
 from assay.harness.inversion.set_up import linear_map
 from assay.harness.inversion.target import Target
 from assay.harness.models.reference.tolerances import distance
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 
 ROUNDS = (1, 8, 64)
 """Tokens tried for each state that is left, at one place, in each round."""

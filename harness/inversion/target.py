@@ -10,9 +10,8 @@ from torch import Tensor, nn
 
 from assay.harness.models import capabilities
 from assay.harness.models.capabilities import Missing, caches
-from assay.harness.models.subject import blocks, masks, positions
+from assay.harness.models.subject import Subject, blocks, masks, positions
 from assay.harness.models.subject.memo import memo
-from assay.harness.models.subject.subject import Subject
 from assay.harness.operations.choices import check_choice
 from assay.harness.results.errors import BadInput
 

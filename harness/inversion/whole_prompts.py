@@ -26,7 +26,7 @@ from assay.harness.inversion.set_up import linear_map
 from assay.harness.inversion.target import Target
 from assay.harness.inversion.token_by_token import SearchResult, search_place
 from assay.harness.models.reference.tolerances import distance
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 
 Tell = Callable[[SearchResult], None]
 """Called after the first guess and after every pass, with the result so far."""

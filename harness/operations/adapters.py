@@ -18,9 +18,8 @@ from assay.harness.models.machine.weights import allocated
 from assay.harness.models.reference.copying import copy_model
 from assay.harness.models.reference.modified import way_of_copies
 from assay.harness.models.reference.tolerances import bit_equal, one_bit_off
-from assay.harness.models.subject import experts
+from assay.harness.models.subject import Subject, experts
 from assay.harness.models.subject.memo import memo
-from assay.harness.models.subject.subject import Subject
 from assay.harness.results.quiet import quiet
 
 RANK, ALPHA = 4, 8

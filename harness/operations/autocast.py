@@ -17,10 +17,9 @@ from assay.harness.models.machine.dispatching import Dispatching
 from assay.harness.models.machine.shortage import pass_on
 from assay.harness.models.reference.float64 import reference_of
 from assay.harness.models.reference.tolerances import TOLERANCES, distance
-from assay.harness.models.subject import encoders, routing, selection
+from assay.harness.models.subject import Subject, encoders, routing, selection
 from assay.harness.models.subject.memo import memo
 from assay.harness.models.subject.rows import Rows
-from assay.harness.models.subject.subject import Subject
 from assay.harness.results.errors import REFUSALS, Missing, brief
 
 DTYPE = torch.bfloat16

@@ -18,9 +18,9 @@ from torch._dynamo.exc import TorchDynamoException
 from assay.harness.checking.comparing import Unsettled
 from assay.harness.models.capabilities import caches
 from assay.harness.models.machine.shortage import ENDS, pass_on
+from assay.harness.models.subject import Subject
 from assay.harness.models.subject.memo import memo
 from assay.harness.models.subject.rows import Rows
-from assay.harness.models.subject.subject import Subject
 from assay.harness.operations import generation, variants
 from assay.harness.operations.generation import Generated
 from assay.harness.results.errors import Missing, brief

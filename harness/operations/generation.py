@@ -18,9 +18,8 @@ from assay.harness.models.machine.shortage import pass_on
 from assay.harness.models.reference import float64
 from assay.harness.models.reference.float64 import reference_of
 from assay.harness.models.reference.tolerances import Tolerance, farthest, row_lengths
-from assay.harness.models.subject import encoders, roles, rotations
+from assay.harness.models.subject import Subject, encoders, roles, rotations
 from assay.harness.models.subject.rows import Rows
-from assay.harness.models.subject.subject import Subject
 from assay.harness.operations.generation_settings import library_settings
 from assay.harness.results.errors import first_line, refusals
 

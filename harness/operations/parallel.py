@@ -22,9 +22,8 @@ from typing import Any
 from torch import Tensor
 
 from assay.harness.models.reference.float64 import same_rows
-from assay.harness.models.subject import compat
+from assay.harness.models.subject import Subject, compat
 from assay.harness.models.subject.rows import Rows
-from assay.harness.models.subject.subject import Subject
 from assay.harness.operations import ranks, variants
 from assay.harness.operations.generation import Generated
 from assay.harness.operations.ranks import LAST_WORDS, PROCESSES, Source

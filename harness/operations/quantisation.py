@@ -31,9 +31,8 @@ from assay.harness.models.reference import dense_weights, modified, precision
 from assay.harness.models.reference.copying import copy_model
 from assay.harness.models.reference.float64 import reference_of
 from assay.harness.models.reference.tolerances import TOLERANCES, Tolerance, bit_equal, one_bit_off
-from assay.harness.models.subject import compat
+from assay.harness.models.subject import Subject, compat
 from assay.harness.models.subject.memo import memo
-from assay.harness.models.subject.subject import Subject
 from assay.harness.operations import int8, variants
 from assay.harness.results.errors import brief
 from assay.harness.results.quiet import quiet

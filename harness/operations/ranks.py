@@ -25,10 +25,9 @@ import torch
 from torch import Tensor, distributed
 
 from assay.harness.models.machine.shortage import ENDS, shortage
-from assay.harness.models.subject import compat
+from assay.harness.models.subject import Subject, compat
 from assay.harness.models.subject.rows import Rows
 from assay.harness.models.subject.settings import SubjectSettings
-from assay.harness.models.subject.subject import Subject
 from assay.harness.operations import generation, training
 from assay.harness.operations.generation import Generated
 from assay.harness.operations.training import Gradients, Sample

@@ -16,8 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from assay.harness.models.subject import rotations
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject, rotations
 from assay.harness.results.errors import Missing
 
 Rotation = tuple[Tensor, float]

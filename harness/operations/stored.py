@@ -19,8 +19,7 @@ from torch import Tensor
 from assay.harness.models.loading.checkpoints import class_to_load
 from assay.harness.models.reference.modified import of_same_code
 from assay.harness.models.reference.tolerances import bit_equal
-from assay.harness.models.subject import compat
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject, compat
 from assay.harness.operations import variants
 from assay.harness.results.errors import Missing
 

@@ -18,9 +18,8 @@ from assay.harness.models.reference import precision
 from assay.harness.models.reference.float64 import reference_of
 from assay.harness.models.reference.rounding import Rounding
 from assay.harness.models.reference.tolerances import ROUTER_GAP, TOLERANCES
-from assay.harness.models.subject import selection
+from assay.harness.models.subject import Subject, selection
 from assay.harness.models.subject.roles import Role
-from assay.harness.models.subject.subject import Subject
 from assay.harness.operations import losses
 from assay.harness.operations.padding import Ragged
 

@@ -21,11 +21,10 @@ from assay.harness.models.machine.weights import allocated
 from assay.harness.models.reference.copying import cast, copy_model
 from assay.harness.models.reference.modified import of_same_code
 from assay.harness.models.reference.tolerances import bit_equal, one_bit_off
-from assay.harness.models.subject import compat
+from assay.harness.models.subject import Subject, compat
 from assay.harness.models.subject.memo import memo
 from assay.harness.models.subject.provenance import UNTRAINED
 from assay.harness.models.subject.rows import Rows
-from assay.harness.models.subject.subject import Subject
 from assay.harness.models.subject.wrapped import Wrapped
 from assay.harness.results.errors import REFUSALS, BadInput, brief, first_line, mixes_dtypes
 

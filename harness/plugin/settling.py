@@ -21,8 +21,8 @@ from assay.harness.checking.claim import Claim, Session
 from assay.harness.checking.profiles import PROFILES
 from assay.harness.models.loading.runs import describe_subject
 from assay.harness.models.machine.devices import dtype_name, parse_device, parse_dtype
+from assay.harness.models.subject import Subject
 from assay.harness.models.subject.clock import TOO_SLOW
-from assay.harness.models.subject.subject import Subject
 from assay.harness.plugin.budget import Budget
 from assay.harness.plugin.dry_run import LISTED, Entry
 from assay.harness.plugin.request import RunRequest

@@ -24,7 +24,7 @@ from assay.harness.models.capabilities.quantised_caches import (
     rounded,
     scale_of,
 )
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 
 ARITHMETIC = 1e-5
 """A relative error above float32's for dividing by a scale and multiplying again."""

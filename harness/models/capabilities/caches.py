@@ -12,11 +12,10 @@ from torch import Tensor
 
 from assay.harness.models.capabilities.registry import probe
 from assay.harness.models.machine.shortage import pass_on
-from assay.harness.models.subject import compat
+from assay.harness.models.subject import Subject, compat
 from assay.harness.models.subject.memo import memo
 from assay.harness.models.subject.roles import STATE_NAMES
 from assay.harness.models.subject.rows import Rows
-from assay.harness.models.subject.subject import Subject
 from assay.harness.results.errors import REFUSALS, Missing, Unavailable, first_line
 
 KINDS = ("default", "dynamic", "sliding", "static", "offloaded", "quantised")

@@ -10,9 +10,8 @@ from assay.harness.models.loading import adapters
 from assay.harness.models.machine import weights
 from assay.harness.models.machine.symmetric import eigenvalues
 from assay.harness.models.machine.weights import is_quantised
-from assay.harness.models.subject import meant
+from assay.harness.models.subject import Subject, meant
 from assay.harness.models.subject.provenance import Training
-from assay.harness.models.subject.subject import Subject
 from assay.harness.models.subject.wrapped import Wrapped
 from assay.harness.results.errors import Missing, Unavailable
 

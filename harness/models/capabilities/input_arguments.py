@@ -18,7 +18,7 @@ from assay.harness.models.capabilities.probing import (
 )
 from assay.harness.models.capabilities.registry import capability, needs, probe
 from assay.harness.models.machine.shortage import pass_on
-from assay.harness.models.subject import masks, passes, positions
+from assay.harness.models.subject import Subject, masks, passes, positions
 from assay.harness.models.subject.memo import memo
 from assay.harness.models.subject.positions import (
     WATCHED,
@@ -30,7 +30,6 @@ from assay.harness.models.subject.positions import (
     rows_of_prompt,
 )
 from assay.harness.models.subject.roles import Role
-from assay.harness.models.subject.subject import Subject
 from assay.harness.results.errors import REFUSALS, Missing, brief
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from assay.harness.models.capabilities.blending import blends, embeds_several
 from assay.harness.models.capabilities.probing import prompt
 from assay.harness.models.capabilities.registry import capability, needs, probe
-from assay.harness.models.subject import compat, positions, samples
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject, compat, positions, samples
 from assay.harness.results.errors import Missing, first_line
 
 

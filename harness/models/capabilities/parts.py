@@ -20,6 +20,7 @@ from assay.harness.models.machine.shortage import pass_on
 from assay.harness.models.machine.weights import is_quantised, packed
 from assay.harness.models.reference import float64
 from assay.harness.models.subject import (
+    Subject,
     blocks,
     compat,
     configuration,
@@ -30,7 +31,6 @@ from assay.harness.models.subject import (
 )
 from assay.harness.models.subject.lengths import SHORT
 from assay.harness.models.subject.roles import Role
-from assay.harness.models.subject.subject import Subject
 from assay.harness.models.subject.wrapped import Wrapped
 from assay.harness.results.errors import REFUSALS, Missing, Unavailable, brief, first_line
 

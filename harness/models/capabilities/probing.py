@@ -11,8 +11,8 @@ from torch import Tensor
 from assay.harness.models.machine.weights import rounding
 from assay.harness.models.reference.float64 import reference_of
 from assay.harness.models.reference.tolerances import TOLERANCES, distance
+from assay.harness.models.subject import Subject
 from assay.harness.models.subject.rows import Rows
-from assay.harness.models.subject.subject import Subject
 from assay.harness.results.errors import REFUSALS, Missing, first_line
 
 VISIBLE = 1e-3

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from assay.harness.models.capabilities.registry import names, probe
 from assay.harness.models.machine.shortage import ENDS, shortage
+from assay.harness.models.subject import Subject
 from assay.harness.models.subject.clock import Braked
 from assay.harness.models.subject.offer import OF_TYPE, Offer
-from assay.harness.models.subject.subject import Subject
 from assay.harness.results.errors import brief
 
 CAPABILITY = "capability"

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from assay.harness.models.capabilities import designs
 from assay.harness.models.machine.shortage import ENDS, shortage
+from assay.harness.models.subject import Subject
 from assay.harness.models.subject.clock import Braked, ForwardClock
 from assay.harness.models.subject.memo import memo
-from assay.harness.models.subject.subject import Subject
 from assay.harness.results.errors import REFUSALS, Missing, Unavailable, brief
 
 

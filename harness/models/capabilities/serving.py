@@ -19,11 +19,10 @@ import transformers
 from transformers import GenerationConfig
 
 from assay.harness.models.machine.shortage import pass_on
-from assay.harness.models.subject import compat
+from assay.harness.models.subject import Subject, compat
 from assay.harness.models.subject.clock import Braked
 from assay.harness.models.subject.memo import memo
 from assay.harness.models.subject.offer import SERVED, Offer
-from assay.harness.models.subject.subject import Subject
 from assay.harness.results.errors import REFUSALS, Missing, brief
 
 LIMIT = 100.0

@@ -7,9 +7,8 @@ from contextlib import suppress
 import torch
 
 from assay.harness.models.machine.shortage import ENDS, shortage
-from assay.harness.models.subject import meant
+from assay.harness.models.subject import Subject, meant
 from assay.harness.models.subject.configuration import LEAST_TOKENS
-from assay.harness.models.subject.subject import Subject
 from assay.harness.results.errors import BadInput, Missing, brief
 
 

@@ -37,8 +37,7 @@ from assay.harness.models.machine.devices import (
 )
 from assay.harness.models.machine.placement import Placement
 from assay.harness.models.machine.shortage import ENDS, MEMORY, shortage
-from assay.harness.models.subject import compat
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject, compat
 from assay.harness.models.subject.wrapped import Wrapped
 from assay.harness.results.errors import BadInput, Missing, brief, listed
 from assay.harness.results.quiet import quiet

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from assay.harness.models.machine import memory
+from assay.harness.models.subject import Subject
 from assay.harness.models.subject.memo import memo
 from assay.harness.models.subject.rows import Rows
-from assay.harness.models.subject.subject import Subject
 from assay.harness.results.errors import Missing
 
 AT_ONCE = 256

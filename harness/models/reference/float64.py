@@ -28,12 +28,11 @@ from assay.harness.models.machine.weights import (
     offloaded,
 )
 from assay.harness.models.reference.copying import cast, copy_model
-from assay.harness.models.subject import compat
+from assay.harness.models.subject import Subject, compat
 from assay.harness.models.subject.drawing import Drawn
 from assay.harness.models.subject.lengths import LONG
 from assay.harness.models.subject.memo import memo
 from assay.harness.models.subject.settings import SubjectSettings
-from assay.harness.models.subject.subject import Subject
 from assay.harness.results.errors import REFUSALS, Missing, brief, first_line
 
 

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from assay.harness.models.reference.tolerances import bit_equal
-from assay.harness.models.subject import passes, roles
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject, passes, roles
 
 
 def share_changed(subject: Subject, **inputs: Tensor | None) -> float:

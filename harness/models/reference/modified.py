@@ -8,8 +8,8 @@ from transformers import PreTrainedModel
 
 from assay.harness.models.machine import memory
 from assay.harness.models.reference.float64 import float64_bytes
+from assay.harness.models.subject import Subject
 from assay.harness.models.subject.provenance import Provenance
-from assay.harness.models.subject.subject import Subject
 
 LARGE = 2**28
 """Bytes in float64 from which on a modified copy of a model has a reference without weights."""

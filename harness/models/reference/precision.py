@@ -11,8 +11,8 @@ from torch.utils._pytree import tree_leaves
 from assay.harness.models.machine.dispatching import Dispatching
 from assay.harness.models.machine.weights import rounding
 from assay.harness.models.reference.float64 import reference_of
+from assay.harness.models.subject import Subject
 from assay.harness.models.subject.memo import memo
-from assay.harness.models.subject.subject import Subject
 
 
 class _Watch(Dispatching):

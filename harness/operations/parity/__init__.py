@@ -23,8 +23,7 @@ from assay.harness.models.loading import runs
 from assay.harness.models.loading.runs import Options
 from assay.harness.models.machine.devices import dtype_name
 from assay.harness.models.machine.shortage import ENDS, shortage
-from assay.harness.models.subject import meant
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject, meant
 from assay.harness.operations import variants
 from assay.harness.operations.parity.comparison import Comparison
 from assay.harness.operations.parity.next_tokens import distributions

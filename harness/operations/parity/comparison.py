@@ -26,8 +26,8 @@ from assay.harness.models.reference.tolerances import (
     TOLERANCES,
     Tolerance,
 )
+from assay.harness.models.subject import Subject
 from assay.harness.models.subject.rows import Rows
-from assay.harness.models.subject.subject import Subject
 from assay.harness.operations.parity import control, divergence, states, tensors
 from assay.harness.operations.parity.control import Moved
 from assay.harness.operations.parity.divergence import Divergence

@@ -23,7 +23,7 @@ from assay.harness.models.reference.tolerances import (
     distance,
     worst,
 )
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 from assay.harness.operations.parity.states import block_names, own_name
 
 GETS, RETURNS = "gets", "returns"

@@ -9,10 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from assay.harness.models.subject import blocks, encoders, passes
+from assay.harness.models.subject import Subject, blocks, encoders, passes
 from assay.harness.models.subject.roles import Role
 from assay.harness.models.subject.rows import Rows
-from assay.harness.models.subject.subject import Subject
 from assay.harness.models.subject.wrapped import Wrapped
 
 STATE, OUTPUTS = "state ", ("logits", "output")

@@ -24,10 +24,9 @@ from assay.harness.models.loading.admission import admit
 from assay.harness.models.loading.runs import Options
 from assay.harness.models.loading.wrapping import wrap
 from assay.harness.models.machine.shortage import ENDS
-from assay.harness.models.subject import meant
+from assay.harness.models.subject import Subject, meant
 from assay.harness.models.subject.clock import Braked, ForwardClock
 from assay.harness.models.subject.settings import SubjectSettings
-from assay.harness.models.subject.subject import Subject
 from assay.harness.results.errors import BadInput, brief
 from assay.harness.results.evidence import Evidence
 from assay.harness.results.expectations import Lacks, judge

@@ -9,7 +9,7 @@ from assay.claims.inversion import test_separation as claims
 from assay.fixtures.neighbours import quantised, rivals
 from assay.harness.inversion import Target
 from assay.harness.models.reference.tolerances import distance
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.toys import fresh, prompt, toy, verdict
 

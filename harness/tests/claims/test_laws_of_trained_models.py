@@ -13,8 +13,8 @@ from assay.claims.running import (
     test_training,
 )
 from assay.harness.models.loading.wrapping import wrap
+from assay.harness.models.subject import Subject
 from assay.harness.models.subject.settings import SubjectSettings
-from assay.harness.models.subject.subject import Subject
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support import trained_models as models
 from assay.harness.tests.support.toys import budget, verdict

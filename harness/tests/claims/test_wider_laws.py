@@ -20,9 +20,8 @@ from assay.claims.cache import test_padding as padding
 from assay.claims.order import test_order as order
 from assay.claims.positions import test_positions as positions
 from assay.harness import faults
-from assay.harness.models.subject import roles
+from assay.harness.models.subject import Subject, roles
 from assay.harness.models.subject.roles import Role
-from assay.harness.models.subject.subject import Subject
 from assay.harness.operations import variants
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.toys import budget, fresh, seeing_ahead, toy, verdict

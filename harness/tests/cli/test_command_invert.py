@@ -14,7 +14,7 @@ from assay.harness.cli import invert as command
 from assay.harness.cli import prompts
 from assay.harness.cli.recovery import DescentStep
 from assay.harness.cli.showing import PromptDisplay
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 from assay.harness.tests.support import folders
 from assay.harness.tests.support.inverted import SKY, load, small, tiny
 

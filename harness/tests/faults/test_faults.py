@@ -15,7 +15,7 @@ from assay.harness.cli import main as harness_main
 from assay.harness.models import capabilities
 from assay.harness.models.loading.runs import Options
 from assay.harness.models.reference.float64 import reference_of
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 from assay.harness.operations import variants
 from assay.harness.results import expectations
 from assay.harness.results.errors import BadInput

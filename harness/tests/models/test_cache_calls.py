@@ -10,8 +10,8 @@ import torch
 from transformers import DynamicCache
 
 from assay.harness.models.capabilities import Missing, caches
+from assay.harness.models.subject import Subject
 from assay.harness.models.subject.rows import Rows
-from assay.harness.models.subject.subject import Subject
 from assay.harness.tests.support.toys import toy
 
 IDS = torch.arange(10).reshape(2, 5)

@@ -12,7 +12,7 @@ from transformers import DynamicCache, EncoderDecoderCache, StaticCache
 
 from assay.harness.checking.check import Check
 from assay.harness.models.capabilities import Missing, caches
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 from assay.harness.results.errors import Unavailable
 from assay.harness.tests.support.toys import fresh, is_broken, prompt, toy
 

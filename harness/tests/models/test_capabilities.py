@@ -17,9 +17,8 @@ from assay.harness.models.capabilities.probing import PROBE
 from assay.harness.models.capabilities.registry import PROBES
 from assay.harness.models.loading import loading
 from assay.harness.models.reference.rounding import Rounding
-from assay.harness.models.subject import masks, roles
+from assay.harness.models.subject import Subject, masks, roles
 from assay.harness.models.subject.roles import Role
-from assay.harness.models.subject.subject import Subject
 from assay.harness.tests.support.toys import (
     CAUSAL,
     ENCODERS,

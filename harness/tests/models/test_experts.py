@@ -9,8 +9,7 @@ import torch
 
 from assay.harness import faults
 from assay.harness.models.capabilities import Missing
-from assay.harness.models.subject import compat, experts
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject, compat, experts
 from assay.harness.tests.support.toys import fresh, prompt, toy
 
 

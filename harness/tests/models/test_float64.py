@@ -16,9 +16,9 @@ from assay.harness.models.reference import float64, modified
 from assay.harness.models.reference.float64 import reference_of
 from assay.harness.models.reference.tolerances import bit_equal
 from assay.harness.models.reference.upcasting import Upcast
+from assay.harness.models.subject import Subject
 from assay.harness.models.subject.clock import ForwardClock
 from assay.harness.models.subject.settings import SubjectSettings
-from assay.harness.models.subject.subject import Subject
 from assay.harness.results.errors import Missing
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.toys import budget, fresh, prompt, toy, verdict

@@ -17,9 +17,8 @@ from assay.fixtures.families.weights import to_unit_gain
 from assay.fixtures.subjects import load
 from assay.harness.models.capabilities import probe
 from assay.harness.models.loading.runs import Options, describe_subject
-from assay.harness.models.subject import meant
+from assay.harness.models.subject import Subject, meant
 from assay.harness.models.subject.settings import with_settings
-from assay.harness.models.subject.subject import Subject
 from assay.harness.results.errors import Missing
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.toys import seeing_ahead, toy, verdict

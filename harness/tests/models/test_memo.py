@@ -9,9 +9,8 @@ import pytest
 
 from assay.harness.models import capabilities
 from assay.harness.models.reference import precision
-from assay.harness.models.subject import positions
+from assay.harness.models.subject import Subject, positions
 from assay.harness.models.subject.memo import memo
-from assay.harness.models.subject.subject import Subject
 from assay.harness.operations import variants
 from assay.harness.tests.support.toys import fresh, toy
 

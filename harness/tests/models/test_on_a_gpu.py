@@ -14,9 +14,9 @@ from assay.benchmarks.stopwatch import Stopwatch
 from assay.harness.inversion import graphs, running
 from assay.harness.inversion.descent import descend
 from assay.harness.inversion.target import Target
+from assay.harness.models.subject import Subject
 from assay.harness.models.subject import clock as clocks
 from assay.harness.models.subject.clock import ForwardClock
-from assay.harness.models.subject.subject import Subject
 from assay.harness.tests.support.descents import RULE, same, task
 from assay.harness.tests.support.fake_gpu import OPERATION, Gpus, Stream, installed
 from assay.harness.tests.support.toys import fresh, prompt

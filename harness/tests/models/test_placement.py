@@ -13,7 +13,7 @@ from assay.harness.models.capabilities import Missing
 from assay.harness.models.loading import loading
 from assay.harness.models.machine import allocation, placement, weights
 from assay.harness.models.reference.float64 import reference_of
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 from assay.harness.operations import variants
 from assay.harness.results.errors import BadInput
 from assay.harness.tests.support import folders

@@ -7,7 +7,7 @@ import torch
 
 from assay.harness.models.reference import precision
 from assay.harness.models.reference.float64 import reference_of
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 from assay.harness.tests.support.toys import changed, fresh, toy
 
 

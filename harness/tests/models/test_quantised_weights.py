@@ -21,9 +21,8 @@ from assay.harness.models.reference import dense_weights, float64, precision
 from assay.harness.models.reference.float64 import reference_of
 from assay.harness.models.reference.tolerances import farthest
 from assay.harness.models.reference.upcasting import Unpacked, Upcast
-from assay.harness.models.subject import shapes
+from assay.harness.models.subject import Subject, shapes
 from assay.harness.models.subject.settings import with_settings
-from assay.harness.models.subject.subject import Subject
 from assay.harness.results.errors import BadInput, Missing
 from assay.harness.tests.support import quantised
 from assay.harness.tests.support.folders import tiny

@@ -15,9 +15,8 @@ from transformers.utils.deprecation import deprecate_kwarg
 
 import assay
 from assay.harness.models.capabilities import caches
-from assay.harness.models.subject import roles
+from assay.harness.models.subject import Subject, roles
 from assay.harness.models.subject.roles import Role, bind
-from assay.harness.models.subject.subject import Subject
 from assay.harness.tests.support.toys import fresh, prompt, toy
 
 ROOT = Path(__file__).parents[3]

@@ -12,9 +12,8 @@ from transformers import LlamaForCausalLM
 from assay.fixtures import families
 from assay.harness.models import capabilities
 from assay.harness.models.reference.float64 import reference_of
-from assay.harness.models.subject import compat
+from assay.harness.models.subject import Subject, compat
 from assay.harness.models.subject.settings import SubjectSettings
-from assay.harness.models.subject.subject import Subject
 from assay.harness.tests.support.toys import TYPES, counted, fresh, prompt, toy
 
 BLOCKS = ("gpt2", "llama", "gpt_neox", "opt", "bloom", "mamba", "bert", "albert", "t5")

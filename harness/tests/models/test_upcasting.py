@@ -14,8 +14,8 @@ from assay.harness.models.loading.runs import Options
 from assay.harness.models.reference import float64, upcasting
 from assay.harness.models.reference.float64 import WAYS, reference_of
 from assay.harness.models.reference.upcasting import Upcast
+from assay.harness.models.subject import Subject
 from assay.harness.models.subject.settings import SubjectSettings
-from assay.harness.models.subject.subject import Subject
 
 FLOAT64 = 1e-13
 """Rounding of float64 in a tiny model, relative to the largest element."""

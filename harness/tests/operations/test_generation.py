@@ -10,8 +10,8 @@ from assay.harness import faults
 from assay.harness.checking.check import Check
 from assay.harness.models.capabilities import Missing
 from assay.harness.models.reference.float64 import reference_of
+from assay.harness.models.subject import Subject
 from assay.harness.models.subject.rows import Rows
-from assay.harness.models.subject.subject import Subject
 from assay.harness.operations import drafting, generation
 from assay.harness.operations.generation import BEAMS, MODES, NEW_TOKENS, Beams, Generated
 from assay.harness.results.verdicts import Verdict

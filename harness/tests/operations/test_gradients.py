@@ -14,8 +14,8 @@ from assay.harness.inversion.gradients import PARTS
 from assay.harness.models.capabilities import Missing
 from assay.harness.models.reference.float64 import reference_of
 from assay.harness.models.reference.tolerances import TOLERANCES
+from assay.harness.models.subject import Subject
 from assay.harness.models.subject.rows import Rows
-from assay.harness.models.subject.subject import Subject
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.toys import budget, changed, fresh, prompt, toy, verdict
 

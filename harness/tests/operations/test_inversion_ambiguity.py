@@ -9,7 +9,7 @@ from assay.harness.inversion import METHODS, Target, invert, token_by_token
 from assay.harness.inversion.token_by_token import exhaustive, ranked
 from assay.harness.inversion.whole_prompts import exact
 from assay.harness.models.reference.tolerances import distance
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 from assay.harness.tests.support.descents import inversion_by
 from assay.harness.tests.support.toys import fresh, prompt, toy
 

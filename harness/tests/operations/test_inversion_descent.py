@@ -12,7 +12,7 @@ from assay.harness.inversion import descent, loop, start
 from assay.harness.inversion.descent import descend
 from assay.harness.inversion.rule import DISTANCES, SCHEDULES, Rule
 from assay.harness.inversion.target import Target, embedded
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 from assay.harness.results.errors import BadInput
 from assay.harness.tests.support.toys import fresh, prompt, toy
 

@@ -9,7 +9,7 @@ from torch import nn
 from assay.harness.inversion.head import inverse, without_head
 from assay.harness.inversion.target import Target
 from assay.harness.models.reference.tolerances import distance
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 from assay.harness.results.errors import BadInput
 from assay.harness.tests.support.toys import fresh, prompt, toy
 

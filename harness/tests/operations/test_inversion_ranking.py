@@ -13,7 +13,7 @@ from assay.harness.inversion.set_up import TYPICAL, linear_map
 from assay.harness.inversion.target import Target
 from assay.harness.inversion.token_by_token import ranked
 from assay.harness.inversion.whole_prompts import exact
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 from assay.harness.tests.support.toys import fresh, prompt, toy
 
 SEARCHES = pytest.mark.parametrize(

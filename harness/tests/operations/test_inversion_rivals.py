@@ -13,7 +13,7 @@ from assay.harness.inversion.linear_map import FEW, LinearMap
 from assay.harness.inversion.set_up import linear_map
 from assay.harness.inversion.token_by_token import exhaustive, ranked
 from assay.harness.inversion.whole_prompts import exact
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 from assay.harness.tests.support.toys import adopted, fresh, prompt, toy
 
 

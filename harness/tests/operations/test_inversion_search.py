@@ -15,7 +15,7 @@ from assay.harness.inversion.target import Target
 from assay.harness.inversion.token_by_token import exhaustive, ranked
 from assay.harness.inversion.whole_prompts import TRIES, exact
 from assay.harness.models.reference.tolerances import distance
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 from assay.harness.tests.support.toys import prompt, toy
 
 SEARCHES = pytest.mark.parametrize("method", [exact, ranked, exhaustive])

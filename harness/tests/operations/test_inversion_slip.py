@@ -11,8 +11,7 @@ import torch
 from assay.harness.inversion import invert, start
 from assay.harness.inversion.rule import Rule
 from assay.harness.inversion.target import Target, embedded, places_added
-from assay.harness.models.subject import positions
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject, positions
 from assay.harness.results.errors import BadInput
 from assay.harness.tests.support.descents import same_output
 from assay.harness.tests.support.toys import prompt, toy

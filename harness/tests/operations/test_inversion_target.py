@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from assay.harness.inversion.target import CACHED, THROUGH, Target, embedded
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 from assay.harness.results.errors import BadInput
 from assay.harness.tests.support.descents import same_output
 from assay.harness.tests.support.toys import counted, prompt, toy

@@ -11,8 +11,8 @@ from assay.harness.inversion import start
 from assay.harness.inversion.descent import descend
 from assay.harness.inversion.rule import Rule
 from assay.harness.inversion.target import Target
+from assay.harness.models.subject import Subject
 from assay.harness.models.subject.clock import Braked, ForwardClock, stepping
-from assay.harness.models.subject.subject import Subject
 from assay.harness.tests.support.toys import fresh, toy
 
 STEPS, ROWS, TOKENS = 4, 2, 5

@@ -12,8 +12,8 @@ from assay.fixtures import families
 from assay.harness.checking.profiles import PROFILES
 from assay.harness.models.loading.wrapping import wrap
 from assay.harness.models.reference import float64
+from assay.harness.models.subject import Subject
 from assay.harness.models.subject.settings import SubjectSettings
-from assay.harness.models.subject.subject import Subject
 from assay.harness.operations import parity
 from assay.harness.operations.parity import AS_RUN, IN_FLOAT64, control, tensors
 from assay.harness.operations.parity.divergence import GETS, RETURNS

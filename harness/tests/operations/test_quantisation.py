@@ -12,7 +12,7 @@ from assay.fixtures import subjects
 from assay.harness.models.loading.runs import Options
 from assay.harness.models.reference.float64 import reference_of
 from assay.harness.models.reference.tolerances import farthest
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 from assay.harness.operations import quantisation
 from assay.harness.results.errors import Missing
 from assay.harness.results.verdicts import Verdict

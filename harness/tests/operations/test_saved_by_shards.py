@@ -12,8 +12,7 @@ from assay.fixtures import families, subjects
 from assay.harness.models.loading.runs import Options
 from assay.harness.models.machine import memory
 from assay.harness.models.reference.float64 import reference_of
-from assay.harness.models.subject import releasing
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject, releasing
 from assay.harness.operations import copies, variants
 from assay.harness.results.errors import BadInput
 

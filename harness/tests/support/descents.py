@@ -11,7 +11,7 @@ from assay.harness.inversion import Inversion, invert, start
 from assay.harness.inversion.rule import Rule
 from assay.harness.inversion.target import Target
 from assay.harness.models.reference.tolerances import TOLERANCES, distance
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 from assay.harness.tests.support.toys import prompt, toy
 
 ROWS = 5

@@ -22,9 +22,9 @@ from assay.harness.checking.profiles import Profile
 from assay.harness.checking.reference import Reference
 from assay.harness.models.loading import loading
 from assay.harness.models.loading.runs import Options
+from assay.harness.models.subject import Subject
 from assay.harness.models.subject.provenance import UNKNOWN
 from assay.harness.models.subject.rows import Rows
-from assay.harness.models.subject.subject import Subject
 from assay.harness.results.specs import ModelKind
 from assay.harness.results.verdicts import Result
 
