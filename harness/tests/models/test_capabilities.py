@@ -174,18 +174,6 @@ def test_an_embedding_with_a_repeated_column_has_not_full_rank():
     assert "linearly dependent" in probe(subject).why_missing("full-rank-embedding")
 
 
-def test_the_reference_s_twins_have_a_tokenizer_and_are_untrained():
-    model_capabilities = probe(toy("untrained:small"))
-    assert "tokenizer" in model_capabilities
-    assert "trained" not in model_capabilities
-    assert "usual-weights" in model_capabilities
-
-
-def test_tiny_models_have_weights_as_nobody_begins_with():
-    assert "unit gain" in str(probe(toy("gpt2")).why_missing("usual-weights"))
-    assert "usual-weights" in probe(toy("reference:small"))
-
-
 def test_a_name_that_is_no_capability_is_an_error():
     with pytest.raises(KeyError):
         probe(toy("gpt2")).why_missing("telepathy")
@@ -214,11 +202,6 @@ def test_positions_are_not_alone_where_a_table_counts_besides(model_type):
         assert "position-ids" in model_capabilities
         said = "position embeddings are looked up by index and ignore position_ids"
         assert model_capabilities.why_missing("positions-alone") == said
-
-
-@pytest.mark.parametrize("model_type", ["gpt2", "llama", "roberta", "bert"])
-def test_positions_are_alone_where_they_are_all_that_is_counted(model_type):
-    assert "positions-alone" in probe(toy(model_type))
 
 
 def test_embeddings_made_of_neighbours_are_not_blind_to_order():

@@ -8,10 +8,7 @@ import pytest
 import torch
 
 from assay.fixtures.prompts import prompts
-from assay.harness.checking.findings import Bound, finding
 from assay.harness.checking.laws import law
-from assay.harness.checking.profiles import Profile
-from assay.harness.checking.statistics import mean
 from assay.harness.models.reference import float64, modified
 from assay.harness.models.reference.float64 import reference_of
 from assay.harness.models.reference.tolerances import bit_equal
@@ -103,19 +100,6 @@ def test_what_needs_no_float64_runs_where_a_model_has_none_and_builds_none():
     result = verdict(exact, subject, budget(3))
     assert result.verdict is Verdict.NOT_APPLICABLE
     assert result.reason == "the model does not run in float64: float32 or nothing"
-
-
-def test_a_finding_that_needs_no_float64_builds_none():
-    subject = only_in(torch.float32)
-
-    @finding("X1", "says", source="here", bound=Bound(mean, above=0.0), control="the other way")
-    def body(subject, draws, sample):
-        subject.rows(torch.tensor([[1, 2, 3]]))
-        sample.add(effect=5 + draws.normal(), control=draws.normal() - 5)
-
-    profile = Profile("test", examples=0, shrink=0, draws=64)
-    assert verdict(body, subject, profile).verdict is Verdict.UPHELD
-    assert subject.reference is None
 
 
 def test_a_reference_that_cannot_be_built_is_tried_once(monkeypatch):

@@ -16,12 +16,12 @@ from assay.fixtures.families import shrunk
 from assay.fixtures.families.weights import to_unit_gain
 from assay.fixtures.subjects import load
 from assay.harness.models.capabilities import probe
-from assay.harness.models.loading.runs import Options, describe_subject
+from assay.harness.models.loading.runs import Options
 from assay.harness.models.subject import Subject, meant
 from assay.harness.models.subject.settings import with_settings
 from assay.harness.results.errors import Missing
 from assay.harness.results.verdicts import Verdict
-from assay.harness.tests.support.toys import seeing_ahead, toy, verdict
+from assay.harness.tests.support.toys import toy, verdict
 
 SAVED = {
     "LlamaModel": ("llama", {}, "causal"),
@@ -98,31 +98,11 @@ def test_a_body_that_is_to_attend_both_ways_and_does_not_breaks_the_law(tmp_path
     assert result.verdict is Verdict.REFUTED
 
 
-def test_claims_about_a_head_do_not_apply_to_a_body(tmp_path):
-    capabilities = probe(saved("LlamaModel", tmp_path))
-    assert {"lm-head", "tied-head", "generation"}.isdisjoint(
-        name for name, why in capabilities.all().items() if why is None
-    )
-    assert {"cache", "mask-4d", "position-ids", "padding", "blocks"} <= {
-        name for name, why in capabilities.all().items() if why is None
-    }
-
-
 def test_the_user_s_word_comes_first():
     assert meant.direction(with_settings(toy("llama"), attends="both")) == meant.Meant(
         "both", "--attends both says so"
     )
     assert meant.direction(load("tiny:bert", Options(attends="causal"))).ways == "causal"
-
-
-def test_what_says_so_is_in_the_description():
-    said = describe_subject(toy("bert")).attends
-    assert said.ways == "both"
-    assert said.why == "BertForMaskedLM is an encoder, and is_decoder is not set"
-
-
-def test_seeing_the_future_does_not_change_what_a_model_is_meant_to_be():
-    assert meant.direction(seeing_ahead()) == meant.direction(toy("llama"))
 
 
 class Elsewhere(PreTrainedConfig):

@@ -23,12 +23,6 @@ def test_each_subject_is_asked_once():
     assert subjects == [one, other]
 
 
-def test_questions_do_not_take_each_other_s_answers():
-    subject = fresh("gpt2")
-    assert memo(lambda _: "first")(subject) == "first"
-    assert memo(lambda _: "second")(subject) == "second"
-
-
 def test_no_answer_is_kept_of_a_question_that_failed():
     answers = iter([ZeroDivisionError, "an answer"])
 

@@ -106,17 +106,6 @@ def test_twins_that_need_every_weight_name_what_is_missing(both) -> None:
             make(spread)
 
 
-def test_a_cast_is_the_plain_loads(tmp_path: Path) -> None:
-    folders.tiny("gpt2").save_pretrained(tmp_path / "model")
-    plain, spread = (
-        loaded(tmp_path / "model", device_map, torch.bfloat16)
-        for device_map in (None, written(tmp_path))
-    )
-    assert spread.digest == plain.digest
-    assert same(plain.rows(IDS)["logits"], spread.rows(IDS)["logits"])
-    assert same(reference_of(plain).rows(IDS)["logits"], reference_of(spread).rows(IDS)["logits"])
-
-
 def test_what_is_dispatched_stays_where_it_lies(tmp_path: Path) -> None:
     """Accelerate knows tied weights by their addresses: others may come to lie there."""
     folders.tiny("gpt2").save_pretrained(tmp_path / "model")

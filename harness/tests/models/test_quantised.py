@@ -57,11 +57,6 @@ def test_numbers_are_rounded_to_three_bits_and_cut_off_at_the_scale(dtype):
     assert bool((rounded.float() - meant).abs().amax() > 0.05)
 
 
-def test_nothing_is_rounded_to_nothing():
-    nothing = torch.zeros(1, 1, 2, 4)
-    assert not quantised_caches.rounded(nothing, quantised_caches.scale_of(nothing)).any()
-
-
 def test_the_ideal_cache_costs_something_but_little_where_nothing_is_cut_off():
     subject = toy("llama")
     ids = prompt(subject, 10)
@@ -121,12 +116,6 @@ def test_a_number_that_is_none_is_beyond_the_bound():
     assert history.excess == float("inf")
 
 
-def test_what_is_not_cut_off_at_the_first_scale_is_beyond_the_bound():
-    history = kept(drawn(2, 2, scale=100.0))
-    history.contents[1][..., 2:, :] = history.updates[1]
-    assert history.excess > 10
-
-
 def test_the_library_s_cache_is_what_the_law_says():
     result = verdict(KEEPS, toy("llama"))
     assert result.verdict is Verdict.UPHELD, result.reason
@@ -163,15 +152,3 @@ def test_the_law_catches_each_injected_fault(spec, name):
         result = verdict(KEEPS, damaged, kills.MUST)
     assert result.verdict is Verdict.REFUTED
     assert verdict(KEEPS, toy(spec)).verdict is Verdict.UPHELD
-
-
-def test_updates_are_watched_to_the_end_whatever_is_read_of_a_cache():
-    with faults.injected(faults.named("cache-stale"), toy("llama")) as damaged:
-        histories = cache_histories.histories(damaged, prompt(damaged, 6), [1, 3, 2])
-    assert {len(history.updates) for history in histories} == {3}
-
-
-def test_a_model_without_such_a_cache_is_not_asked():
-    result = verdict(KEEPS, toy("t5"))
-    assert result.verdict is Verdict.NOT_APPLICABLE
-    assert "made of two" in result.reason

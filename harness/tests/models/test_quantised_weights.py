@@ -17,7 +17,7 @@ from assay.harness.models.capabilities import probe
 from assay.harness.models.loading import digests, loading, weight_dtypes
 from assay.harness.models.loading.runs import Options
 from assay.harness.models.machine import weights
-from assay.harness.models.reference import dense_weights, float64, precision
+from assay.harness.models.reference import dense_weights, precision
 from assay.harness.models.reference.float64 import reference_of
 from assay.harness.models.reference.tolerances import farthest
 from assay.harness.models.reference.upcasting import Unpacked, Upcast
@@ -113,24 +113,6 @@ def test_a_streamed_reference_unpacks_weights_where_they_are_used(
     dense = sum(each.numel() for each in copied.model.parameters())
     # Some have scales as parameters, which the copy does not need.
     assert dense <= sum(weights.dense_sizes(subject.model).values()) < 1.1 * dense
-
-
-def test_a_quantised_model_is_streamed_where_a_copy_takes_too_much(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    subject = loaded("bitsandbytes, 4 bits", tmp_path)
-    whole = 8 * sum(each.numel() for each in reference_of(subject).model.parameters())
-    for free, streams in ((3 * whole, False), (3 * whole - 3, True)):
-        monkeypatch.setattr(float64.memory, "free", lambda _, free=free: free)
-        assert float64.streams(subject, subject.device) == streams
-
-
-@every_kind
-def test_the_reference_is_as_near_after_many_passes(tmp_path: Path, kind: str) -> None:
-    subject = loaded(kind, tmp_path)
-    for _ in range(3):  # some kernels change the layout of their weights
-        subject.rows(IDS)
-    assert off(subject) < 0.08
 
 
 @every_kind
@@ -233,13 +215,6 @@ def test_activations_of_8_bits_are_judged_as_16_bits_are(tmp_path: Path, kind: s
     run = assay.check(subject.model, claims=["C1", "C2", "C6"], profile="glance")
     assert not run.refuted
     assert not run.undecided
-
-
-@every_kind
-def test_weights_alone_change_no_tolerance(tmp_path: Path, kind: str) -> None:
-    subject = loaded(kind, tmp_path, torch.float32)
-    wide = torch.bfloat16 if kind in ROUND_ACTIVATIONS else torch.float32
-    assert precision.working(subject) is wide
 
 
 # What there is to know

@@ -88,13 +88,6 @@ def test_what_the_machine_lacks_leaves_a_finding_undecided(error):
     assert result.reason == f"{shortage(error)} at 2 × 3 tokens"
 
 
-def test_where_no_prompt_fits_the_size_of_the_last_one_tried_is_named():
-    result = verdict(declared(), raising(SHORTAGES["memory of a processor"]), budget(4))
-    assert result.reason.startswith("out of memory at ")
-    assert result.reason.endswith("tokens")
-    assert result.examples == 0
-
-
 def test_a_law_that_breaks_on_smaller_prompts_is_refuted_all_the_same():
     def leak(state):
         if state.shape[0] * state.shape[1] > 12:

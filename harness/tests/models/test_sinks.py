@@ -7,7 +7,7 @@ import torch
 
 from assay.harness.models.capabilities import probe, sinks
 from assay.harness.models.subject import passes
-from assay.harness.tests.support.toys import fresh, prompt, toy
+from assay.harness.tests.support.toys import prompt, toy
 
 
 @pytest.mark.parametrize(
@@ -25,12 +25,3 @@ def test_a_sink_that_scales_what_comes_of_attention_is_not_whole_attention():
     assert "a sink" in probe(subject).why_missing("whole-attention")
     assert "a sink" in probe(toy("gpt_oss")).why_missing("whole-attention")
     assert "whole-attention" in probe(toy("llama"))
-
-
-def test_listening_leaves_a_model_as_it_was():
-    subject = fresh("granite_swa")
-    ids = prompt(subject)
-    usual, before = subject.attention, subject.rows(ids)["logits"]
-    sinks.present(subject)
-    assert subject.attention == usual
-    assert torch.equal(subject.rows(ids)["logits"], before)

@@ -66,12 +66,6 @@ def test_a_depth_that_the_model_has_not_is_refused(depth):
         subject.block_output(depth, prompt(subject))
 
 
-def test_depth_zero_is_what_the_first_block_is_given():
-    subject = toy("gpt2")
-    ids = prompt(subject)
-    assert torch.equal(subject.block_output(0, ids), subject.rows(ids)["state 0"])
-
-
 @pytest.mark.parametrize("model_type", ["llama", "mixtral", "albert"])
 def test_no_hooks_are_left_behind_not_even_by_a_refusal(model_type):
     subject = fresh(model_type)
@@ -97,11 +91,6 @@ def test_gradients_reach_embeddings_that_ask_for_them_and_nothing_else():
     assert all(parameter.grad is None for parameter in subject.model.parameters())
 
 
-def test_ids_run_without_gradients():
-    subject = toy("gpt2")
-    assert not any(t.requires_grad for t in subject.rows(prompt(subject)).tensors.values())
-
-
 @pytest.mark.parametrize("model_type", ["gpt2", "mixtral", "t5"])
 def test_the_oracle_is_the_same_model_in_float64(model_type):
     subject = toy(model_type)
@@ -124,19 +113,6 @@ def test_an_oracle_draws_the_numbers_that_its_model_draws():
     assert torch.allclose(plain.double(), exact, atol=1e-4)
     reference_of(subject).settings = SubjectSettings()
     assert not torch.allclose(reference_of(subject).rows(ids)["logits"], exact, atol=1e-2)
-
-
-def test_a_model_that_draws_nothing_has_an_oracle_that_draws_as_it_likes():
-    assert reference_of(toy("llama")).settings.drawn_as is None
-
-
-def test_making_an_oracle_leaves_the_model_as_it_was():
-    subject = fresh("llama")
-    ids = prompt(subject)
-    before = subject.rows(ids)["logits"]
-    assert reference_of(subject).rows(ids)["logits"].dtype == torch.float64
-    assert subject.dtype == torch.float32
-    assert torch.equal(subject.rows(ids)["logits"], before)
 
 
 @pytest.mark.parametrize("model_type", TYPES)
@@ -265,12 +241,6 @@ def test_the_decoder_s_table_is_found_where_a_cache_leaves_the_last_id_only():
     hook = decoder.register_forward_pre_hook(keep_the_last, with_kwargs=True)
     assert subject.input_embeddings is decoder.embed_tokens
     hook.remove()
-
-
-@pytest.mark.parametrize("model_type", ["llama", "t5", "bart"])
-def test_one_table_for_all_is_the_one_that_the_model_names(model_type):
-    subject = toy(model_type)
-    assert subject.input_embeddings is subject.model.get_input_embeddings()
 
 
 def test_positions_of_an_encoder_decoder_are_its_decoder_s():
