@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from assay.harness.models.machine.shortage import pass_on
-from assay.harness.models.subject import compat, configuration, meant, positions
+from assay.harness.models.subject import compat, configuration, positions
 from assay.harness.models.subject.memo import memo
 
 if TYPE_CHECKING:
@@ -71,7 +71,11 @@ def context(subject: Subject) -> int | None:
 
 def shortest(subject: Subject) -> int:
     """The shortest prompt that the model takes, up to `SHORT`; 1 if it takes none of them."""
-    if meant.direction(subject).ways == meant.CAUSAL or compat.can_generate(subject.model):
+    if compat.can_generate(subject.model):
+        return 1
+    from assay.harness.models.subject import meant
+
+    if meant.direction(subject).ways == meant.CAUSAL:
         return 1
     for n in range(1, SHORT + 1):
         try:
