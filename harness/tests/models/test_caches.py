@@ -324,16 +324,6 @@ def test_a_model_that_breaks_on_its_cache_is_given_a_common_one(monkeypatch):
     assert type(caches.growing(subject)) is DynamicCache
 
 
-@pytest.mark.parametrize(
-    ("model_type", "carries"),
-    [("llama", False), ("t5", False), ("minimax", True), ("mamba", True)],
-)
-def test_a_state_is_seen_wherever_a_cache_keeps_it(model_type, carries):
-    subject = toy(model_type)
-    cache = subject(prompt(subject, 6), keep=True, states=False).cache
-    assert caches.carries_state(cache) is carries
-
-
 def test_rows_that_go_astray_beside_a_cache_break_a_law_and_are_no_missing_capability():
     """Rwkv shifts a state of [batch, hidden] beside one token of [batch, 1, hidden]."""
     subject = toy("rwkv")

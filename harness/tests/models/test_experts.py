@@ -83,15 +83,6 @@ def test_tokens_are_sent_to_the_next_expert_for_a_while():
     assert torch.equal(subject.rows(ids)["logits"], before)
 
 
-def test_a_version_without_a_table_has_one_way(monkeypatch):
-    def none() -> None:
-        raise Missing("this version of transformers has one implementation of experts")
-
-    monkeypatch.setattr(compat, "experts_functions", none)
-    with pytest.raises(Missing, match="looks up by name"):
-        experts.require(fresh("mixtral"), "eager")
-
-
 def test_a_fault_of_one_way_is_in_no_other():
     subject = fresh("mixtral")
     ids = prompt(subject)

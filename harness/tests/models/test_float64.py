@@ -30,7 +30,7 @@ def relative(one, other):
     ["xglm", "inkling2_text", "tiny:masked:mra"],
     ids=["a bound of float64 in the default dtype", "a part in float32", "float32 by name"],
 )
-def test_a_model_that_names_float32_has_an_oracle_all_the_same(spec):
+def test_a_model_that_names_float32_has_a_reference_all_the_same(spec):
     subject = toy(spec)
     ids = prompt(subject, 9)
     exact = reference_of(subject).rows(ids)
@@ -73,7 +73,7 @@ def only_in(dtype: torch.dtype) -> Subject:
     return Subject("a copy", subject.model)
 
 
-def test_a_model_that_runs_in_one_dtype_only_has_no_oracle():
+def test_a_model_that_runs_in_one_dtype_only_has_no_reference():
     with pytest.raises(Missing, match="does not run in float64: float32 or nothing"):
         _ = reference_of(only_in(torch.float32))
 

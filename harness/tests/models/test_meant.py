@@ -111,50 +111,35 @@ class Elsewhere(PreTrainedConfig):
     model_type = "elsewhere"
 
 
+TASK, OTHER_TASK = {"AutoModelForCausalLM": "its.Own"}, {"AutoModelForMaskedLM": "its.Other"}
+
+
 @pytest.mark.parametrize(
-    ("name", "ways"),
+    ("name", "bases", "tasks", "ways"),
     [
-        ("ElsewhereForCausalLM", "causal"),
-        ("ElsewhereBidirectionalModel", "both"),
-        ("ElsewhereEncoder", "both"),
-        ("ElsewhereModel", None),
+        ("ElsewhereForCausalLM", (), {}, "causal"),
+        ("ElsewhereBidirectionalModel", (), {}, "both"),
+        ("ElsewhereEncoder", (), {}, "both"),
+        ("ElsewhereModel", (), {}, None),
+        ("Own", (), TASK, "causal"),
+        ("Own", (), OTHER_TASK, "both"),
+        ("Own", (), TASK | OTHER_TASK, None),
+        ("Own", (), {"AutoModel": "its.Own"}, None),
+        ("Own", (GenerationMixin,), {}, "causal"),
     ],
 )
-def test_a_class_of_unknown_type_is_read_by_its_name(name, ways):
-    made = type(name, (PreTrainedModel,), {"config_class": Elsewhere, "forward": lambda self: 0})
-    subject = Subject("elsewhere", made(Elsewhere()))
-    said = meant.direction(subject)
-    assert said.ways == ways
+def test_a_class_of_unknown_type_is_read_by_its_name_its_task_or_whether_it_generates(
+    name, bases, tasks, ways
+):
+    own = {"config_class": Elsewhere, "forward": lambda self: 0}
+    made = type(name, (PreTrainedModel, *bases), own)
+    subject = Subject("elsewhere", made(Elsewhere(auto_map=tasks)))
+    assert meant.direction(subject).ways == ways
     if ways is None:
-        assert "--attends" in said.why
+        with pytest.raises(Missing, match="say --attends=causal or --attends=both"):
+            meant.is_causal(subject)
         assert "causal" not in probe(subject)
         assert "bidirectional" not in probe(subject)
-
-
-@pytest.mark.parametrize(
-    ("tasks", "ways"),
-    [
-        ({"AutoModelForCausalLM": "its.Own"}, "causal"),
-        ({"AutoModelForMaskedLM": "its.Own"}, "both"),
-        ({"AutoModelForCausalLM": "its.Own", "AutoModelForMaskedLM": "its.Other"}, None),
-        ({"AutoModel": "its.Own"}, None),
-    ],
-)
-def test_code_of_its_own_is_meant_to_be_what_it_is_loaded_as(tasks, ways):
-    made = type("Own", (PreTrainedModel,), {"config_class": Elsewhere, "forward": lambda self: 0})
-    assert meant.direction(Subject("own", made(Elsewhere(auto_map=tasks)))).ways == ways
-
-
-def test_a_class_that_generates_is_meant_to_be_causal():
-    own = {"config_class": Elsewhere, "forward": lambda self: 0}
-    made = type("Own", (PreTrainedModel, GenerationMixin), own)
-    assert meant.direction(Subject("own", made(Elsewhere()))).ways == "causal"
-
-
-def test_laws_about_either_do_not_apply_where_nothing_says_which():
-    made = type("Own", (PreTrainedModel,), {"config_class": Elsewhere, "forward": lambda self: 0})
-    with pytest.raises(Missing, match="say --attends=causal or --attends=both"):
-        meant.is_causal(Subject("own", made(Elsewhere())))
 
 
 @pytest.mark.parametrize("model_type", ["bart", "xlnet", "roberta", "deberta", "falcon", "jamba"])

@@ -110,18 +110,6 @@ def test_a_law_without_a_prompt_ends_at_once_where_memory_runs_out():
     assert len(tried) == 1
 
 
-def test_a_capability_that_could_not_be_looked_for_is_not_missing():
-    def body(draw, check):
-        draw(st.integers(), "number")
-        try:
-            raise MemoryError
-        except MemoryError as error:
-            raise Missing("the model does not take a mask") from error
-
-    result = verdict(declared(body), toy("gpt2"), budget(4))
-    assert (result.verdict, result.reason) == (Verdict.INCONCLUSIVE, MEMORY)
-
-
 def test_a_probe_that_ran_out_of_memory_is_asked_again(monkeypatch):
     subject, answers = fresh("gpt2"), iter([MemoryError(), None])
 

@@ -92,7 +92,7 @@ def test_gradients_reach_embeddings_that_ask_for_them_and_nothing_else():
 
 
 @pytest.mark.parametrize("model_type", ["gpt2", "mixtral", "t5"])
-def test_the_oracle_is_the_same_model_in_float64(model_type):
+def test_the_reference_is_the_same_model_in_float64(model_type):
     subject = toy(model_type)
     reference = reference_of(subject)
     theirs = dict(reference.model.named_parameters())
@@ -104,7 +104,7 @@ def test_the_oracle_is_the_same_model_in_float64(model_type):
     assert reference_of(reference) is reference
 
 
-def test_an_oracle_draws_the_numbers_that_its_model_draws():
+def test_a_reference_draws_the_numbers_that_its_model_draws():
     subject = fresh("reformer")  # hashes long prompts by random rotations, from a seed of its own
     ids = prompt(subject, 32)
     assert reference_of(subject).settings.drawn_as is torch.float32

@@ -30,7 +30,7 @@ ALIKE = sorted(
 )
 
 
-def oracle_of(model: nn.Module, way: str) -> Subject:
+def reference_by(model: nn.Module, way: str) -> Subject:
     """The float64 reference of ``model``, held ``way``."""
     return reference_of(Subject("model", model, settings=SubjectSettings(float64=way)))
 
@@ -52,8 +52,8 @@ def distance(rows, others) -> float:
 @pytest.mark.parametrize("model_type", ALIKE)
 def test_the_numbers_are_those_of_a_copy(model_type: str) -> None:
     model = families.tiny(model_type).requires_grad_(False)
-    copied = oracle_of(model, "copy")
-    streamed = oracle_of(model, "stream")
+    copied = reference_by(model, "copy")
+    streamed = reference_by(model, "stream")
     ids = prompt(copied)
     assert distance(copied.rows(ids), streamed.rows(ids)) <= FLOAT64
     assert streamed.dtype == torch.float64
@@ -65,7 +65,7 @@ def test_the_numbers_are_those_of_a_copy(model_type: str) -> None:
 
 def test_a_moved_weight_is_seen() -> None:
     model = families.tiny("llama")
-    copied, streamed = (oracle_of(model, way) for way in ("copy", "stream"))
+    copied, streamed = (reference_by(model, way) for way in ("copy", "stream"))
     ids = prompt(copied)
     with torch.no_grad():
         model.model.layers[0].mlp.up_proj.weight[0, 0] += 0.1
@@ -77,7 +77,7 @@ def test_gradients_are_those_of_a_copy(model_type: str) -> None:
     model = families.tiny(model_type).requires_grad_(False)
     gradients = []
     for way in ("copy", "stream"):
-        oracle = oracle_of(model, way)
+        oracle = reference_by(model, way)
         embeddings = oracle.embedding_table[prompt(oracle)].double().detach().requires_grad_()
         rows = oracle.rows(embeddings=embeddings)["logits"]
         gradients.append(torch.autograd.grad(rows.square().sum(), embeddings)[0])
@@ -96,11 +96,11 @@ def test_in_16_bits_the_numbers_are_those_of_a_copy(dtype: str) -> None:
 
 def test_large_products_go_by_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     model = families.tiny("gpt2")
-    whole = oracle_of(model, "stream")
+    whole = reference_by(model, "stream")
     ids = prompt(whole)
     rows = whole.rows(ids)
     monkeypatch.setattr(upcasting, "SLICE", 100)
-    assert distance(rows, oracle_of(model, "stream").rows(ids)) <= FLOAT64
+    assert distance(rows, reference_by(model, "stream").rows(ids)) <= FLOAT64
 
 
 def test_it_streams_where_a_copy_takes_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
