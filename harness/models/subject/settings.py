@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
 
 import torch
-
-if TYPE_CHECKING:
-    from assay.harness.models.subject.subject import Subject
 
 
 @dataclass(frozen=True)
@@ -36,8 +32,3 @@ class SubjectSettings:
     listens: bool = True
     drawn_as: torch.dtype | None = None
     home: torch.device | None = None
-
-
-def with_settings(subject: Subject, **changes: Any) -> Subject:
-    """The same model, with other settings."""
-    return replace(subject, settings=replace(subject.settings, **changes))

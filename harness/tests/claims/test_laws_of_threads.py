@@ -14,10 +14,9 @@ from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 from assay.claims.cache import test_execution
 from assay.claims.running import test_drafts, test_serving
-from assay.harness.models.subject.settings import with_settings
 from assay.harness.operations import generation
 from assay.harness.results.verdicts import Verdict
-from assay.harness.tests.support.toys import budget, fresh, verdict
+from assay.harness.tests.support.toys import budget, fresh, verdict, with_settings
 
 TRAINED = test_serving.test_a_model_that_is_served_is_trained_as_otherwise
 KEPT = test_drafts.test_drafts_change_nothing_on_a_kept_prefix

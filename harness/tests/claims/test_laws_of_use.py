@@ -14,10 +14,9 @@ from assay.claims.running import (
     test_parallel,
     test_prefixes,
 )
-from assay.harness.models.subject.settings import with_settings
 from assay.harness.operations import adapters, compiling, drafting, generation, parallel
 from assay.harness.results.verdicts import Verdict
-from assay.harness.tests.support.toys import budget, fresh, prompt, toy, verdict
+from assay.harness.tests.support.toys import budget, fresh, prompt, toy, verdict, with_settings
 
 DRAFTS = test_drafts.test_drafted_tokens_change_nothing
 TURNS = test_prefixes.test_turns_on_one_cache_are_those_read_again

@@ -18,10 +18,9 @@ from assay.fixtures.subjects import load
 from assay.harness.models.capabilities import probe
 from assay.harness.models.loading.runs import Options
 from assay.harness.models.subject import Subject, meant
-from assay.harness.models.subject.settings import with_settings
 from assay.harness.results.errors import Missing
 from assay.harness.results.verdicts import Verdict
-from assay.harness.tests.support.toys import toy, verdict
+from assay.harness.tests.support.toys import toy, verdict, with_settings
 
 SAVED = {
     "LlamaModel": ("llama", {}, "causal"),

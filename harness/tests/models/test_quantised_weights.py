@@ -22,11 +22,11 @@ from assay.harness.models.reference.float64 import reference_of
 from assay.harness.models.reference.tolerances import farthest
 from assay.harness.models.reference.upcasting import Unpacked, Upcast
 from assay.harness.models.subject import Subject, shapes
-from assay.harness.models.subject.settings import with_settings
 from assay.harness.results.errors import BadInput, Missing
 from assay.harness.tests.support import quantised
 from assay.harness.tests.support.folders import tiny
 from assay.harness.tests.support.quantised import ROUND_ACTIVATIONS, kinds, written
+from assay.harness.tests.support.toys import with_settings
 
 pytestmark = pytest.mark.nightly
 

@@ -12,8 +12,8 @@ from assay.benchmarks.peak import resident
 from assay.fixtures import subjects
 from assay.harness.models.loading.runs import Options
 from assay.harness.models.reference.float64 import reference_of
-from assay.harness.models.subject.settings import with_settings
 from assay.harness.operations import copies, variants
+from assay.harness.tests.support.toys import with_settings
 
 TOKENS = 4
 """Of each of two prompts: a product in bfloat16 takes long on many processors."""

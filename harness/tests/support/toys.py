@@ -63,6 +63,11 @@ def as_trained(spec: str) -> Subject:
     return replace(fresh(spec), name=f"somebody's {spec}", provenance=UNKNOWN)
 
 
+def with_settings(subject: Subject, **changes: Any) -> Subject:
+    """The same model, with other settings."""
+    return replace(subject, settings=replace(subject.settings, **changes))
+
+
 def changed(spec: str, change: Callable[[Tensor], Tensor], block: int = 0) -> Subject:
     """A copy of `toy`, the output [batch, n, hidden] of one block going through ``change``."""
 
