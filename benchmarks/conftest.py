@@ -26,7 +26,7 @@ from assay.harness.checking.absent import Absent
 from assay.harness.models.loading import description as machine
 from assay.harness.models.loading import loading
 from assay.harness.models.machine import vitals
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 from assay.harness.plugin.request import RunRequest, dtypes
 from assay.harness.results.arrays import Array
 

@@ -17,7 +17,7 @@ from assay.harness.inversion.batch import Batch
 from assay.harness.inversion.descent import choose_runner, rows_that_fit
 from assay.harness.models.loading import loading
 from assay.harness.models.machine import memory
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 
 ROW_STEPS = 320
 """Rows times steps of one timed call; never fewer than `LEAST_STEPS` steps."""
@@ -126,9 +126,8 @@ def cast(model: Subject, dtype: torch.dtype) -> Subject:
     """A copy of the model in ``dtype``, cast like one that is loaded in it."""
     name = f"{model.name} in {str(dtype).removeprefix('torch.')}"
     model_copy = copy.deepcopy(model.model)
-    return Subject.of(
-        loading.adopt(name, model_copy, model.tokenizer, dtype=dtype, device=model.device)
-    )
+    loaded = loading.adopt(name, model_copy, model.tokenizer, dtype=dtype, device=model.device)
+    return loaded.subject
 
 
 def fits(model: Subject, case: Case) -> int:

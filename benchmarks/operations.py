@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from assay.harness.inversion import Target
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 
 
 def weights(subject: Subject, target: Target) -> int:

@@ -8,7 +8,7 @@ from torch import Tensor
 from assay.fixtures import texts
 from assay.harness.checking.draws import Draws
 from assay.harness.models import capabilities
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 
 TOKENS = 20
 """Tokens of every prompt by default."""

@@ -14,7 +14,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from assay.benchmarks import prompts
 from assay.benchmarks.descents import Case, fits, ready
 from assay.harness.inversion import Target, token_by_token
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 
 MODELS = ["reference"]
 ROUNDS = 3

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from assay.fixtures.prompts import chunkings, endings, prompts, rearrangements
 from assay.harness.checking.laws import law
-from assay.harness.models.capabilities import caches, quantised
+from assay.harness.models.capabilities import cache_histories, caches
 from assay.harness.operations import cache_operations
 from assay.harness.results.errors import Missing
 
@@ -12,9 +12,9 @@ LONGEST = 48
 """A prompt of this many tokens has thousands of keys and values."""
 
 BROKEN = {
-    "rescaled": quantised.rescaled,
-    "enlarged": quantised.enlarged,
-    "stale": quantised.stale,
+    "rescaled": cache_histories.rescaled,
+    "enlarged": cache_histories.enlarged,
+    "stale": cache_histories.stale,
 }
 
 
@@ -33,11 +33,13 @@ def test_a_quantised_cache_keeps_its_first_scale(subject, draw, check):
     caches.make(subject, "quantised", 1, 1)  # skip a kind of cache that the model lacks
     prompt = draw(prompts(subject, 2, LONGEST, rows=3), "prompt")
     chunks = draw(chunkings(prompt, first_alone=True, subject=subject), "chunks")
-    if not (layers := quantised.histories(subject, prompt.ids, chunks)):
+    if not (layers := cache_histories.histories(subject, prompt.ids, chunks)):
         raise Missing("cache: there are no layers that keep keys and values")
     for number, history in enumerate(layers):
         check.judge(history.excess, 1.0, f"keys and values, number {number}")
-    check.sees(lambda size: (layers[-1].with_leak(size), 1.0), quantised.must_see(subject.dtype))
+    check.sees(
+        lambda size: (layers[-1].with_leak(size), 1.0), cache_histories.must_see(subject.dtype)
+    )
     for name, change in BROKEN.items():
         check.judge_control(layers[-1].changed(change).excess, 1.0, name)
 

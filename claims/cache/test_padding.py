@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from assay.fixtures.prompts import chunkings, lengths, prompts
 from assay.harness.checking.laws import law
 from assay.harness.models.capabilities import caches
-from assay.harness.models.subject import encoders
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject, encoders
 from assay.harness.operations import padding
 
 NEIGHBOUR = "a neighbour's row in place of one's own"

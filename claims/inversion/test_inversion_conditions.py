@@ -21,6 +21,7 @@ from assay.harness.checking.statistics import (
 from assay.harness.inversion import Target, condition, head_inverse, jacobian
 from assay.harness.models.capabilities import Missing
 from assay.harness.models.machine.symmetric import decomposition
+from assay.harness.models.reference.float64 import reference_of
 from assay.harness.operations.factors import gram
 
 TRAINED = ["trained", *NEEDS]
@@ -98,7 +99,7 @@ def test_precision_is_not_the_reason(subject, way, through, draws, sample):
     way.target(subject).check(subject)
     cases = cases_of(subject, draws)
     single = invert(subject, way, cases)
-    double = invert(subject.oracle, way, cases, single.rates[0])
+    double = invert(reference_of(subject), way, cases, single.rates[0])
     slow = invert(subject, way, cases, single.rates[0] / 100)
     sample.add(effect=times_as_many(double, single), control=times_as_many(slow, single))
     record(sample, float32=single, float64=double)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from assay.fixtures.permutations import orders
 from assay.fixtures.prompts import prompts
 from assay.harness.checking.laws import law
-from assay.harness.models import capabilities
+from assay.harness.models.capabilities.probing import agree
 from assay.harness.models.subject import masks, positions
 from assay.harness.models.subject.rows import Rows
 from assay.harness.operations.heads import IMPLEMENTATIONS, Head
@@ -77,7 +77,7 @@ def test_one_layer_without_positions_cannot_see_order(subject, draw, check):
     together = usual[:1].expand_as(usual)
     expected = check.reference(lambda s: last_row(s, prompt.ids, together))
     check.same(expected, last_row(subject, prompt.ids[:, order], together))
-    if not capabilities.agree(subject, last_row(subject, prompt.ids, usual), expected.plain):
+    if not agree(subject, last_row(subject, prompt.ids, usual), expected.plain):
         there = functools.partial(last_row, subject, prompt.ids[:, order], usual)
         check.rejects(expected, there)
     else:

@@ -9,6 +9,7 @@ import pytest
 from assay.fixtures.prompts import prompts
 from assay.harness.checking import reference
 from assay.harness.checking.laws import law
+from assay.harness.models.reference.float64 import reference_of
 from assay.harness.models.reference.tolerances import unequal_bits
 from assay.harness.operations import adapters
 
@@ -56,7 +57,7 @@ def test_a_merged_adapter_computes_what_it_does_unmerged(subject, where, draw, c
     adapted, merged = adapters.kept(subject, where), adapters.merged(subject, where)
     expected = reference.run_both(adapted, lambda s: s.rows(prompt.ids), shared=False)
     # Merging rounds the weights, and a pass rounds again: each error is judged by itself.
-    rounded = merged.oracle.rows(prompt.ids)
+    rounded = reference_of(merged).rows(prompt.ids)
     check.same(expected, rounded)
     check.same(replace(expected, oracle=rounded), merged.rows(prompt.ids))
     check.rejects(expected, lambda: subject.rows(prompt.ids))

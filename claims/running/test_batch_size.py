@@ -36,7 +36,7 @@ def test_a_row_does_not_depend_on_the_size_of_its_batch(subject, rows, draw, che
     check.same(expected, own)
     share = unequal_bits(own, expected.plain)
     check.details.setdefault("share of elements whose bits differ", []).append(share)
-    if subject.bitwise:
+    if subject.settings.bitwise:
         check.judge(share, 0.0, f"the bits of row {index}: share of elements that differ")
         check.sees_one_bit(unequal_bits(expected.plain.map(one_bit_off), expected.plain))
     mean = together.map(lambda t: t[index : index + 1] + t.mean(0, keepdim=True))

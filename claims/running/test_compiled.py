@@ -35,7 +35,7 @@ def test_a_compiled_model_computes_what_it_does_uncompiled(subject, backend, dra
         expected = check.reference(lambda s, ids=ids: s.rows(ids, states=False))
         rows = compiled.rows(ids)
         check.same(expected, rows)
-        if subject.bitwise:
+        if subject.settings.bitwise:
             share = unequal_bits(rows, expected.plain)
             check.judge(share, 0.0, f"the bits of {n} tokens: share of elements that differ")
             check.sees_one_bit(unequal_bits(expected.plain.map(one_bit_off), expected.plain))

@@ -35,7 +35,7 @@ def test_drafted_tokens_change_nothing(subject, drafter, draw, check):
     check.same(expected.at(same), drafted.rows.at(same))
     allowed = generation.near_tie(expected.at(same), check.tolerance)
     check.judge(plain.gap(drafted), allowed, f"the choice of token {plain.common(drafted) - 1}")
-    if subject.bitwise:
+    if subject.settings.bitwise:
         check.judge(plain.unlike(drafted), 0.0, "tokens: share that differ")
         other = plain.choosing(0, int(plain.scores[0, 0].argmin()))
         check.sees_one("token that differs", plain.unlike(other))

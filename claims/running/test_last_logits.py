@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from assay.fixtures.prompts import prompts
 from assay.harness.checking.laws import law
+from assay.harness.models.subject import compat
 from assay.harness.results.errors import REFUSALS, Missing, first_line
 
 
@@ -40,7 +41,7 @@ def requested(subject, ids, request):
     Raises `Missing` where a class that is not the library's takes no positions: they are the
     library's own convention.
     """
-    promised = subject.is_of_the_library or not torch.is_tensor(request)
+    promised = compat.is_of_the_library(subject.model) or not torch.is_tensor(request)
     try:
         rows = subject.rows(ids, states=False, kept_logits=request)
     except REFUSALS as error:

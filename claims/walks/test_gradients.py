@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from assay.fixtures.prompts import prompts
 from assay.harness.checking.laws import law
 from assay.harness.inversion import gradients
+from assay.harness.models.reference.float64 import reference_of
 
 NET, *MODEL = gradients.PARTS
 
@@ -46,7 +47,7 @@ def gradients_add_up(subject, part, draw, check):
     expected = check.reference(lambda s: gradients.of_sum(s, part, prompt.ids))
     terms = gradients.of_pieces(subject, part, prompt.ids, pieces)
     # The size of the terms comes from float64: wrong pieces must not widen their bound.
-    sizes = gradients.lengths(gradients.of_pieces(subject.oracle, part, prompt.ids, pieces))
+    sizes = gradients.lengths(gradients.of_pieces(reference_of(subject), part, prompt.ids, pieces))
     noise = gradients.noise(expected.plain, expected.oracle, sizes)
     spread = None
     if noise > check.tolerance.most and check.wide:
@@ -103,7 +104,7 @@ def later_vectors_are_orthogonal(subject, part, draw, check):
     gradients.require(subject, part)
     longest = min(12, subject.hidden - 1)
     prompt = draw(prompts(subject, longest=longest, rows=1), "prompt")
-    for name, s in (("own dtype", subject), ("float64", subject.oracle)):
+    for name, s in (("own dtype", subject), ("float64", reference_of(subject))):
         gradient = gradients.of_sum(s, part, prompt.ids)["gradient"][0]
         past, among, floor = gradients.alignment(gradient)
         check.judge(past, floor, f"{gradient.dtype}")

@@ -10,6 +10,7 @@ from assay.harness.checking.bounds import Bound, NoDifference
 from assay.harness.checking.findings import finding
 from assay.harness.checking.statistics import bounded_change, median, share
 from assay.harness.inversion import Target, gradients, nets, walks
+from assay.harness.models.reference.float64 import reference_of
 
 DRAWS = 32
 """Networks or prompts to start with: each walk costs dozens of passes."""
@@ -142,7 +143,7 @@ def on_model(subject, draws, norm, along):
     gradients.require(subject, "model")
     results, key = walked_on_nets(subject), ("orthogonal", draws.seed, *draws, norm, along)
     if key not in results:
-        reference, walk_draws = subject.oracle, draws.for_claim("orthogonal walks")
+        reference, walk_draws = reference_of(subject), draws.for_claim("orthogonal walks")
         output = walks.output_function(reference, Target(reference.layers))
         start = embedded_prompts(subject, walk_draws)[1].double()
         end = walks.orthogonal(

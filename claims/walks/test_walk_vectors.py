@@ -13,6 +13,7 @@ from assay.harness.checking import measures
 from assay.harness.checking.findings import Bound, finding
 from assay.harness.checking.statistics import median, share
 from assay.harness.inversion import Target, gradients, walks
+from assay.harness.models.reference.float64 import reference_of
 from assay.harness.operations import attentionless
 
 NEEDS = ["usual-weights", "inputs-embeds", "blocks"]
@@ -62,7 +63,7 @@ MAGNITUDES = {
 def test_the_product_is_as_large_as_documented(subject, part, draws, sample):
     documented, dtype = MAGNITUDES[part]
     gradients.require(subject, part.split()[0])
-    model = subject.oracle if dtype == torch.float64 else subject
+    model = reference_of(subject) if dtype == torch.float64 else subject
     past, along = products(model, output_of(model, part), draws)
     sample.add(effect=past / documented, control=along / documented, product=past)
 

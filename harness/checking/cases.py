@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from assay.harness.checking.catalogue import parameters
 from assay.harness.checking.claim import Claim, Session
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 from assay.harness.results.verdicts import Result
 
 

@@ -14,10 +14,13 @@ from assay.harness.checking.controls import Controls
 from assay.harness.checking.detection import Detection
 from assay.harness.checking.record import Record
 from assay.harness.checking.reference import Reference, run_both
-from assay.harness.models.reference.tolerances import TOLERANCES, Tolerance, incomparable
-from assay.harness.models.subject import shapes
+from assay.harness.models.reference.tolerances import (
+    TOLERANCES,
+    Tolerance,
+    incomparable,
+)
+from assay.harness.models.subject import Subject, shapes
 from assay.harness.models.subject.rows import Rows
-from assay.harness.models.subject.subject import Subject
 
 NOT_NUMBERS = "rows with NaN on both sides"
 """Key in a law's details: how many rows could not be compared in full, over all examples."""
@@ -116,6 +119,7 @@ class Check:
         passes are of the ``same_tokens``.
         """
         __tracebackhide__ = True
+
         if not same_tokens and shapes.depend_on_tokens(self.subject):
             return
         names = [name for name in first.tensors if name in observed.tensors]

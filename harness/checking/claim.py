@@ -15,8 +15,8 @@ from assay.harness.checking.controls import Damage
 from assay.harness.checking.profiles import Profile
 from assay.harness.models import capabilities
 from assay.harness.models.machine.shortage import ENDS, Size, at_size, release, shortage
-from assay.harness.models.subject.memo import release_copies
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
+from assay.harness.models.subject.releasing import release_copies
 from assay.harness.results.errors import (
     LONGEST,
     BadInput,

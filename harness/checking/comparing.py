@@ -19,8 +19,8 @@ from assay.harness.models.reference.tolerances import (
     Tolerance,
     farthest,
 )
+from assay.harness.models.subject import Subject
 from assay.harness.models.subject.rows import Rows
-from assay.harness.models.subject.subject import Subject
 from assay.harness.results.verdicts import margin
 
 BY_NEAR_TIES = "every row is routed to experts by near-ties"
@@ -167,7 +167,7 @@ def shared(observed: Rows, expected: Reference) -> Rows:
     """The tensors of ``observed`` that both sides of the reference have.
 
     A model that pads some prompts by itself returns no states for them
-    (`models.subject.subject.Output.pooled`).  T5 Gemma returns its last one unasked, which
+    (`models.subject.Output.pooled`).  T5 Gemma returns its last one unasked, which
     `generate` leaves out.
 
     Raises ValueError where they have nothing in common.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from assay.harness.models import capabilities
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 from assay.harness.results.verdicts import DECADES, margin
 
 ENOUGH = 3

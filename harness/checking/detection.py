@@ -10,7 +10,7 @@ import torch
 
 from assay.harness.checking import sensitivity
 from assay.harness.models.reference import precision
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 from assay.harness.results.verdicts import LEAK, LEAK_GOAL, SEES_ONE
 
 LOOKS = 24

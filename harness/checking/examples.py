@@ -19,15 +19,13 @@ from assay.harness.checking.check import Broken, Check
 from assay.harness.checking.claim import Session, with_subject
 from assay.harness.checking.comparing import Unsettled
 from assay.harness.checking.shared import Offer, examples, offered
-from assay.harness.models import capabilities
 from assay.harness.models.machine.shortage import ENDS, Size, shortage
+from assay.harness.models.subject import Subject
 from assay.harness.models.subject.clock import Braked, ForwardClock
-from assay.harness.models.subject.subject import Subject
-from assay.harness.results.errors import BadInput, shortened
-from assay.harness.results.records import Counterexample
-from assay.harness.results.verdicts import ERROR, STORED
+from assay.harness.results.errors import BadInput, Missing, shortened
+from assay.harness.results.verdicts import ERROR, STORED, Counterexample
 
-PASSED_ON = (capabilities.Missing, BadInput, hypothesis.errors.HypothesisException)
+PASSED_ON = (Missing, BadInput, hypothesis.errors.HypothesisException)
 """Exceptions of a law's body that say nothing about the model."""
 
 ROUNDS = 4
@@ -129,7 +127,7 @@ class Examples:
                 if shortage(error):
                     raise _End(self.smallest or error) from error
                 # Not a counterexample: another run may raise it from another line.
-                if isinstance(error, capabilities.Missing):
+                if isinstance(error, Missing):
                     raise _End(error) from error
                 raise
             except Broken as failure:

@@ -23,6 +23,7 @@ import functools
 import math
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -37,9 +38,9 @@ from assay.harness.checking.profiles import Profile
 from assay.harness.checking.samples import Sample
 from assay.harness.checking.statistics import Pair
 from assay.harness.models.machine.shortage import ENDS
+from assay.harness.models.subject import Subject
 from assay.harness.models.subject.clock import ELSEWHERE, TOO_SLOW, Braked, ForwardClock
 from assay.harness.models.subject.lengths import is_large
-from assay.harness.models.subject.subject import Subject
 from assay.harness.results.arrays import Array
 from assay.harness.results.verdicts import Kind, Result, Verdict
 
@@ -122,7 +123,8 @@ def run(
     started = time.perf_counter()
     sample, sizes = Sample(), plan.sizes(session.profile)
     blocks = 1 if plan.costly else max(1, math.ceil(max(sizes, default=0) / plan.block))
-    subject.reach, subject.far = session.profile.reach, session.profile.far
+    reach, far = session.profile.reach, session.profile.far
+    subject.settings = replace(subject.settings, reach=reach, far=far)
     brake = limit(session.profile, subject)
     clock = ForwardClock(brake, share=brake / blocks)
     try:

@@ -19,6 +19,7 @@ import functools
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -30,14 +31,12 @@ from assay.harness.checking.comparing import BY_ROUNDING
 from assay.harness.checking.controls import Controls, Damage
 from assay.harness.checking.examples import Examples
 from assay.harness.checking.record import Record
-from assay.harness.models.machine.quantised_weights import rounding
 from assay.harness.models.machine.shortage import ENDS
-from assay.harness.models.reference import finiteness
+from assay.harness.models.machine.weights import rounding
+from assay.harness.models.reference.float64 import reference_of
 from assay.harness.models.reference.tolerances import TOLERANCES, farthest
-from assay.harness.models.subject import edges, kept_rows
+from assay.harness.models.subject import Subject, edges, kept_rows
 from assay.harness.models.subject.clock import TOO_SLOW, Braked, ForwardClock
-from assay.harness.models.subject.subject import Subject
-from assay.harness.results.records import Counterexample
 from assay.harness.results.verdicts import (
     BOUND,
     HIDDEN,
@@ -45,6 +44,7 @@ from assay.harness.results.verdicts import (
     NOT_REACHED,
     PASSED,
     UNTIL_BROKEN,
+    Counterexample,
     Kind,
     Result,
     Verdict,
@@ -98,7 +98,8 @@ def run(
     check = Check(subject, Controls(claim.controls))
     record = check.record
     counterexample: Counterexample | None = None
-    subject.reach, subject.far = session.profile.reach, session.profile.far
+    reach, far = session.profile.reach, session.profile.far
+    subject.settings = replace(subject.settings, reach=reach, far=far)
     most = claim.examples(session.profile)
     brake = session.profile.brake
     clock = ForwardClock(brake, share=brake / most)
@@ -196,9 +197,11 @@ def _overflow(subject: Subject) -> str:
 
     Such a model breaks the law of finite numbers, by a finite error, and no other law.
     """
+    from assay.harness.models.reference import finiteness
+
     try:
         where = finiteness.of_vocabulary(subject)
-        if where and not finiteness.of_vocabulary(subject.oracle):
+        if where and not finiteness.of_vocabulary(reference_of(subject)):
             return f"the model overflows, at {where}"
     except ENDS:
         return ""  # the law's own error says more

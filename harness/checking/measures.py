@@ -8,11 +8,10 @@ import torch
 from torch import Tensor
 
 from assay.harness.models.machine import memory
-from assay.harness.models.machine.quantised_weights import rounding
+from assay.harness.models.machine.weights import rounding
 from assay.harness.models.reference.tolerances import TOLERANCES, distance
-from assay.harness.models.subject import masks, positions
+from assay.harness.models.subject import Subject, configuration, masks, positions
 from assay.harness.models.subject.roles import Role
-from assay.harness.models.subject.subject import Subject
 
 FAR_AT_MOST = 0.3
 """A relative difference that is large in every dtype."""
@@ -23,7 +22,9 @@ def rows_that_fit(subject: Subject, n: int) -> int:
 
     It counts states, attention scores and logits, all in memory at once.
     """
-    numbers = n * (12 * subject.hidden + 3 * subject.vocabulary + 3 * subject.heads * n)
+    numbers = n * (
+        12 * subject.hidden + 3 * subject.vocabulary + 3 * configuration.heads(subject.config) * n
+    )
     return memory.rows_that_fit(subject.device, numbers * subject.embedding_table.element_size())
 
 

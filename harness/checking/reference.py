@@ -11,11 +11,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from assay.harness.models.reference.rounding import Rounding
+from assay.harness.models.reference.float64 import reference_of
 from assay.harness.models.reference.tolerances import Distance, distance, farthest, not_a_reference
-from assay.harness.models.subject import kept_rows
+from assay.harness.models.subject import Subject, kept_rows
 from assay.harness.models.subject.rows import Rows
-from assay.harness.models.subject.subject import Subject
 
 MACHINES = 8
 """Emulated roundings of the plain path before a law is refuted."""
@@ -123,7 +122,9 @@ def run_both(subject: Subject, plain: Callable[[Subject], Rows], shared: bool) -
             return plain(model)
 
     # The model first: building its reference takes longer, and fails for some.
-    return Reference(run(subject), run(subject.oracle), run_elsewhere(lambda: plain(subject)))
+    return Reference(
+        run(subject), run(reference_of(subject)), run_elsewhere(lambda: plain(subject))
+    )
 
 
 def run_elsewhere(plain: Callable[[], Rows]) -> Callable[[], Sequence[Rows]]:
@@ -131,6 +132,8 @@ def run_elsewhere(plain: Callable[[], Rows]) -> Callable[[], Sequence[Rows]]:
 
     @functools.cache
     def rounded() -> list[Rows]:
+        from assay.harness.models.reference.rounding import Rounding
+
         rows = []
         for seed in range(MACHINES):
             with Rounding(seed):

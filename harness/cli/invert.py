@@ -35,7 +35,7 @@ from assay.harness.inversion import Inversion, Rule, SearchResult, Target
 from assay.harness.models import capabilities
 from assay.harness.models.loading import runs
 from assay.harness.models.machine import memory
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 from assay.harness.report import texts
 from assay.harness.results.errors import BadInput, brief
 from assay.harness.results.seeds import LARGEST_SEED

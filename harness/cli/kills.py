@@ -28,7 +28,7 @@ from assay.harness.faults import Fault, kills
 from assay.harness.faults.kills import Extent, Family, Law, Matrix, Trial
 from assay.harness.models.loading.loading import DTYPES
 from assay.harness.models.loading.runs import Options
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 from assay.harness.report import kills as showing
 from assay.harness.results import expectation_files
 from assay.harness.results.errors import BadInput

@@ -24,8 +24,8 @@ if TYPE_CHECKING:  # torch takes seconds to import, too slow for `--help`
     from assay.harness.checking.cases import Case
     from assay.harness.cli.kills import Rooms
     from assay.harness.models.loading.runs import Options
+    from assay.harness.models.subject import Subject
     from assay.harness.models.subject.offer import Offer
-    from assay.harness.models.subject.subject import Subject
 
 GROUPS = {
     "check": {

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from assay.harness.cli.arguments import word
 from assay.harness.models.loading.runs import Options
 from assay.harness.models.machine.devices import AUTO
-from assay.harness.models.subject import meant
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject, meant
 
 Load = Callable[[str, Options], Subject]
 """Returns the subject that a ``--model`` names; raises `BadInput`."""

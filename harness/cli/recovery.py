@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from rich.console import Console
 from rich.text import Text
 
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 from assay.harness.report import texts
 from assay.harness.report.glyphs import Glyphs
 from assay.harness.results.json_schema import Count, Name, Record, says, schema

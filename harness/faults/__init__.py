@@ -38,7 +38,7 @@ from assay.harness.faults import (  # noqa: F401
 )
 from assay.harness.faults.bed import Bed
 from assay.harness.faults.catalogue import FAULTS, Fault, named
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 from assay.harness.results.errors import BadInput
 from assay.harness.results.specs import SIGN
 
@@ -69,7 +69,7 @@ class Injected:
         self._beds: list[Bed] = []
         self.fault = fault
         try:
-            own = Subject("", healthy.model, healthy.tokenizer, attends=healthy.attends)
+            own = Subject("", healthy.model, healthy.tokenizer, settings=healthy.settings)
             self._plant(own, loaded=False)
         except BaseException:
             self.undo()

@@ -9,10 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from assay.harness.models.capabilities import Missing
-from assay.harness.models.subject import roles
+from assay.harness.models.subject import Subject, roles
 from assay.harness.models.subject.memo import memo
 from assay.harness.models.subject.roles import Role
-from assay.harness.models.subject.subject import Subject
 
 PROBE = 5
 """Tokens in the prompt of the recorded pass."""

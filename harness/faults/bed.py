@@ -16,9 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from assay.harness.faults.calls import AttentionCall, CacheRead, ExpertsCall, Pass, own_cache
-from assay.harness.models.subject import compat
+from assay.harness.models.subject import Subject, compat
 from assay.harness.models.subject.roles import Bound
-from assay.harness.models.subject.subject import Subject
 
 GONE = object()
 """Stands for an attribute that did not exist."""

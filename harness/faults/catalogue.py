@@ -18,8 +18,7 @@ from assay.harness.faults.spots import sdpa
 from assay.harness.models import capabilities
 from assay.harness.models.capabilities import Missing, caches
 from assay.harness.models.reference.tolerances import distance
-from assay.harness.models.subject import experts
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject, experts
 from assay.harness.operations import generation, losses
 from assay.harness.results.errors import BadInput
 

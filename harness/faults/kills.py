@@ -23,7 +23,7 @@ from assay.harness.checking.claim import Session
 from assay.harness.checking.profiles import Profile
 from assay.harness.faults import Fault
 from assay.harness.models.capabilities.recorded import CAPABILITY, lacking
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 from assay.harness.results import expectations
 from assay.harness.results.expectations import Expectations
 from assay.harness.results.verdicts import Kind, Result, Verdict

@@ -13,9 +13,8 @@ from assay.harness.faults.calls import Pass
 from assay.harness.faults.catalogue import fault, part
 from assay.harness.faults.spots import biases, first_block, rotations
 from assay.harness.models.capabilities import Missing
-from assay.harness.models.subject import roles
+from assay.harness.models.subject import Subject, roles
 from assay.harness.models.subject.positions import first_position, position_table
-from assay.harness.models.subject.subject import Subject
 
 CACHED = ["causal", "cache", "position-ids"]
 

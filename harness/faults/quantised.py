@@ -15,8 +15,8 @@ from assay.harness.faults.calls import Pass, own_cache
 from assay.harness.faults.catalogue import fault, part
 from assay.harness.faults.pasts import KV
 from assay.harness.models.capabilities import caches
-from assay.harness.models.capabilities.float8 import rounded, scale_of
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.capabilities.quantised_caches import rounded, scale_of
+from assay.harness.models.subject import Subject
 from assay.harness.results.errors import REFUSALS, Missing, first_line
 
 NEEDS = [*KV, "quantised cache"]

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from assay.harness.faults.bed import Bed
 from assay.harness.faults.catalogue import fault, part
-from assay.harness.models.machine import quantised_weights
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.machine import weights
+from assay.harness.models.subject import Subject
 from assay.harness.operations import quantisation
 
 LARGER = 1.5
@@ -30,7 +30,7 @@ def _copy_in_8_bits(subject: Subject) -> None:
 def _larger(bed: Bed) -> None:
     from bitsandbytes import nn
 
-    layer: Any = getattr(nn, quantised_weights.INT8_LAYER)
+    layer: Any = getattr(nn, weights.INT8_LAYER)
     usual = layer.forward
 
     def forward(self: Any, x: Tensor) -> Tensor:
@@ -49,7 +49,7 @@ def _larger(bed: Bed) -> None:
 def _saved_larger(bed: Bed) -> None:
     from bitsandbytes import nn
 
-    layer: Any = getattr(nn, quantised_weights.INT8_LAYER)
+    layer: Any = getattr(nn, weights.INT8_LAYER)
     usual = layer._save_to_state_dict
 
     def save(self: Any, destination: Any, prefix: str, keep_vars: bool) -> None:

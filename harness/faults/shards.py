@@ -14,7 +14,7 @@ from assay.harness.faults.calls import Pass
 from assay.harness.faults.catalogue import fault, part
 from assay.harness.models import capabilities
 from assay.harness.models.capabilities import Missing
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 from assay.harness.operations.ranks import PROCESSES
 
 OUTPUTS, INPUTS = 0, 1

@@ -13,7 +13,7 @@ from assay.harness.faults.bed import Bed
 from assay.harness.faults.calls import AttentionCall, Pass
 from assay.harness.faults.catalogue import fault
 from assay.harness.faults.spots import every_block, first_block, last_block, sdpa
-from assay.harness.models import capabilities
+from assay.harness.models.capabilities.probing import PROBE
 from assay.harness.models.subject import masks, roles
 from assay.harness.models.subject.roles import Role
 
@@ -23,7 +23,7 @@ LEAK = 0.05
 CROP = 12
 """First position at which a fault that needs some length shows."""
 
-SHORT = capabilities.PROBE
+SHORT = PROBE
 """The same, where prompts are no longer than a window: just past the capabilities' probes."""
 
 

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer, pre_tokenizers
 from assay.harness.faults.bed import Bed
 from assay.harness.faults.catalogue import fault, part
 from assay.harness.models.capabilities import Missing, pipelines
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 from assay.harness.operations import tokens
 
 TEXT = "The tokenizer said: one and two?"

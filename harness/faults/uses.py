@@ -16,9 +16,8 @@ from assay.harness.faults.catalogue import fault, part
 from assay.harness.faults.spots import first_block, sdpa
 from assay.harness.models import capabilities
 from assay.harness.models.capabilities import serving
-from assay.harness.models.subject import compat
+from assay.harness.models.subject import Subject, compat
 from assay.harness.models.subject.roles import Role
-from assay.harness.models.subject.subject import Subject
 from assay.harness.operations import exporting, losses
 from assay.harness.results.errors import Missing
 

@@ -18,8 +18,8 @@ from torch import Tensor
 from assay.harness.inversion import graphs, replay
 from assay.harness.inversion.target import Output
 from assay.harness.models.machine import accelerators
+from assay.harness.models.subject import Subject
 from assay.harness.models.subject.clock import stepping
-from assay.harness.models.subject.subject import Subject
 from assay.harness.operations.choices import check_choice
 from assay.harness.results.errors import BadInput
 

@@ -22,9 +22,8 @@ from assay.harness.models.capabilities import Missing, caches
 from assay.harness.models.machine.shortage import pass_on
 from assay.harness.models.reference import precision
 from assay.harness.models.reference.tolerances import TOLERANCES, distance
-from assay.harness.models.subject import masks, positions
+from assay.harness.models.subject import Subject, masks, positions
 from assay.harness.models.subject.memo import memo
-from assay.harness.models.subject.subject import Subject
 
 ACCEPTED = 4.0
 """Multiple of the floor of the dtype's tolerance within which a state counts as the target's."""

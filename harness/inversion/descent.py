@@ -15,7 +15,7 @@ from torch import Tensor
 from assay.harness.inversion.batch import RUNNERS, Batch, Descent, Over, Rule
 from assay.harness.inversion.target import Output, Target
 from assay.harness.models.machine import memory
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject, configuration
 from assay.harness.operations.choices import check_choice
 from assay.harness.results.errors import BadInput
 
@@ -97,7 +97,7 @@ def check_target(subject: Subject, target: Output, goal: Tensor) -> None:
 
 def rows_that_fit(subject: Subject, target: Output, n: int) -> int:
     """Rows of ``n`` tokens whose forward and backward passes fit into the free memory."""
-    layer = KEPT * subject.config.hidden_size + 3 * subject.heads * n
+    layer = KEPT * subject.config.hidden_size + 3 * configuration.heads(subject.config) * n
     numbers = n * (target.depth * layer + 4 * target.features(subject) + 6 * subject.hidden)
     size = max(4, subject.embedding_table.element_size())
     return memory.rows_that_fit(subject.device, numbers * size)

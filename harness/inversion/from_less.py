@@ -21,7 +21,7 @@ from assay.harness.inversion.target import Target, embedded, without_head
 from assay.harness.inversion.token_by_token import SearchResult
 from assay.harness.models import capabilities
 from assay.harness.models.reference.tolerances import distance
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 from assay.harness.results.errors import BadInput
 
 GIVEN = ("all", "shuffled", "last")

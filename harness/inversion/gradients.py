@@ -16,6 +16,7 @@ from assay.harness.models.capabilities import Missing
 from assay.harness.models.machine import memory
 from assay.harness.models.machine.quantised_weights import passes_gradients
 from assay.harness.models.machine.shortage import shortage
+from assay.harness.models.reference.float64 import reference_of
 from assay.harness.models.reference.tolerances import (
     TOLERANCES,
     Distance,
@@ -23,9 +24,9 @@ from assay.harness.models.reference.tolerances import (
     distance,
     worst,
 )
+from assay.harness.models.subject import Subject
 from assay.harness.models.subject.memo import memo
 from assay.harness.models.subject.rows import Rows
-from assay.harness.models.subject.subject import Subject
 
 PARTS = ("mlp", "block", "model")
 """An MLP like a block's, the first block, and all blocks (no head)."""
@@ -87,7 +88,7 @@ def vanishing(subject: Subject) -> frozenset[str]:
 
     That happens where a norm without weights of its own comes last.
     """
-    reference = subject.oracle
+    reference = reference_of(subject)
     ids = reference.content(torch.arange(3, device=reference.device)[None] * 5)
     parts = set()
     for part in PARTS:

@@ -19,8 +19,8 @@ from assay.harness.inversion.target import Target
 from assay.harness.models.machine import memory
 from assay.harness.models.machine.shortage import pass_on
 from assay.harness.models.reference.tolerances import distance
+from assay.harness.models.subject import Subject
 from assay.harness.models.subject.memo import memo
-from assay.harness.models.subject.subject import Subject
 
 USES = 3
 """Plain passes of one shape, the last of which is recorded."""

@@ -26,8 +26,8 @@ from assay.harness.inversion.target import Target, embedded, without_head
 from assay.harness.inversion.token_by_token import SearchResult, Tell
 from assay.harness.models import capabilities
 from assay.harness.models.reference.tolerances import distance
+from assay.harness.models.subject import Subject
 from assay.harness.models.subject.memo import memo
-from assay.harness.models.subject.subject import Subject
 from assay.harness.operations.choices import check_choice
 from assay.harness.operations.equal_rows import duplicates
 from assay.harness.results.errors import BadInput

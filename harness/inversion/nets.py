@@ -18,7 +18,7 @@ from torch import Tensor
 from assay.harness.inversion.target import embedded
 from assay.harness.models.capabilities import Missing
 from assay.harness.models.machine import memory
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 from assay.harness.operations.choices import check_choice
 from assay.harness.results.errors import BadInput
 

@@ -18,9 +18,8 @@ from assay.harness.inversion.target import Target
 from assay.harness.models import capabilities
 from assay.harness.models.capabilities import Missing
 from assay.harness.models.machine.shortage import pass_on
-from assay.harness.models.subject import masks, positions
+from assay.harness.models.subject import Subject, masks, positions
 from assay.harness.models.subject.memo import memo
-from assay.harness.models.subject.subject import Subject
 
 KEYS = 2
 """Keys of each place, of all heads, that a rotation is estimated from, for each feature of one."""

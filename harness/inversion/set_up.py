@@ -19,8 +19,8 @@ from assay.harness.inversion.candidates import Prefixes
 from assay.harness.inversion.linear import LinearMap, Slope, factor, ridge, spread
 from assay.harness.inversion.target import Target, embedded, head_of
 from assay.harness.models import capabilities
+from assay.harness.models.subject import Subject
 from assay.harness.models.subject.memo import memo
-from assay.harness.models.subject.subject import Subject
 from assay.harness.operations import corpus
 from assay.harness.operations.likeliest import Scorer
 from assay.harness.results.cache_folder import cache_folder

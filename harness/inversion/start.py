@@ -7,8 +7,8 @@ from torch import Tensor
 
 from assay.harness.inversion.batch import DISTANCES, Rule
 from assay.harness.inversion.target import Output, embedded, places_added
+from assay.harness.models.subject import Subject
 from assay.harness.models.subject.memo import memo
-from assay.harness.models.subject.subject import Subject
 from assay.harness.operations import likeliest
 
 MEAN, STD = 1 / 2, 1 / 20

@@ -13,9 +13,8 @@ from assay.harness.inversion.decoding import PseudoInverse
 from assay.harness.models import capabilities
 from assay.harness.models.capabilities import Missing, caches
 from assay.harness.models.reference.tolerances import TOLERANCES, distance
-from assay.harness.models.subject import masks, positions
+from assay.harness.models.subject import Subject, blocks, masks, positions
 from assay.harness.models.subject.memo import memo
-from assay.harness.models.subject.subject import Subject
 from assay.harness.operations.choices import check_choice
 from assay.harness.results.errors import BadInput
 
@@ -107,7 +106,7 @@ class Target:
         if self.through == "logits":
             return subject.rows(ids, states=False, **inputs)["logits"]
         if self.through == "norm":
-            return subject.head_input(ids, **inputs)
+            return blocks.head_input(subject, ids, **inputs)
         if self.through in CACHED:
             return self.keys_or_values(subject, ids, **inputs).flatten(2)
         states = subject.block_output(self.depth, ids, **inputs)

@@ -19,7 +19,7 @@ from assay.harness.inversion.linear import LinearMap
 from assay.harness.inversion.rotated_keys import without_rotation
 from assay.harness.inversion.set_up import linear_map
 from assay.harness.inversion.target import Target
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 
 ROUNDS = (8, 64, 512)
 """The number of candidates tried after each round of `ranked`; the last round tries all."""

@@ -25,7 +25,7 @@ from assay.harness.inversion.set_up import linear_map
 from assay.harness.inversion.target import Target
 from assay.harness.inversion.token_by_token import ROUNDS, SearchResult, Tell, search_place
 from assay.harness.models.reference.tolerances import distance
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 
 TRIES = 2
 """Guesses at a place, before it is searched."""

@@ -5,21 +5,20 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from assay.harness.models.capabilities import Missing, require
-from assay.harness.models.machine import allocation
 from assay.harness.models.machine.shortage import ENDS, pass_on
-from assay.harness.models.reference import float64
+from assay.harness.models.machine.weights import allocated
 from assay.harness.models.reference.copying import copy_model
+from assay.harness.models.reference.modified import way_of_copies
 from assay.harness.models.reference.tolerances import bit_equal, one_bit_off
-from assay.harness.models.subject import experts, lora
+from assay.harness.models.subject import Subject, experts, lora
 from assay.harness.models.subject.memo import memo
-from assay.harness.models.subject.subject import Subject
 from assay.harness.results.quiet import quiet
 
 RANK, ALPHA = 4, 8
@@ -87,7 +86,7 @@ def merged(subject: Subject, on: str = LINEAR) -> Subject:
         whole = copy_model(kept(subject, on).whole)
         with quiet():
             model: Any = whole.merge_and_unload()
-        allocation.allocated(model)
+        allocated(model)
         copies[on] = _like(subject, f"{subject.name}, merged", model)
     return copies[on]
 
@@ -277,8 +276,7 @@ def _like(subject: Subject, name: str, model: Any, kind: Any = Subject, **more: 
     model.eval().requires_grad_(False)
     return kind(
         *(name, model, subject.tokenizer),
-        attends=subject.attends,
-        oracle_way=float64.way_of_copies(subject),
+        settings=replace(subject.settings, float64=way_of_copies(subject)),
         provenance=subject.provenance,
         **more,
     )

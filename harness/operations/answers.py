@@ -13,8 +13,8 @@ from torch.nn.functional import one_hot
 from assay.harness.checking.reference import Reference
 from assay.harness.models.capabilities.serving import Answer
 from assay.harness.models.reference.tolerances import Tolerance, farthest, row_lengths
+from assay.harness.models.subject import Subject
 from assay.harness.models.subject.rows import Rows
-from assay.harness.models.subject.subject import Subject
 
 
 def scored(subject: Subject, request: Sequence[int], tokens: Sequence[int]) -> Rows:

@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from assay.harness.models.capabilities import Missing
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 
 
 @contextmanager

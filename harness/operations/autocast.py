@@ -15,11 +15,11 @@ from assay.harness.checking.reference import Reference, run_elsewhere
 from assay.harness.checking.sensitivity import GOALS
 from assay.harness.models.machine.dispatching import Dispatching
 from assay.harness.models.machine.shortage import pass_on
+from assay.harness.models.reference.float64 import reference_of
 from assay.harness.models.reference.tolerances import TOLERANCES, distance
-from assay.harness.models.subject import encoders, routing
+from assay.harness.models.subject import Subject, encoders, routing, selection
 from assay.harness.models.subject.memo import memo
 from assay.harness.models.subject.rows import Rows
-from assay.harness.models.subject.subject import Subject
 from assay.harness.results.errors import REFUSALS, Missing, brief
 
 DTYPE = torch.bfloat16
@@ -77,13 +77,13 @@ def references(
         second = mixed()
     gaps = exact.oracle.tensors.get("router gap")
     # Every gap is one where no router was heard (`models.subject.passes`), as of plain Doge.
-    heard = subject.routes and gaps is not None and bool((gaps != 1).any())
+    heard = selection.routes(subject) and gaps is not None and bool((gaps != 1).any())
     if ours.made and not heard:
         with _Choices() as right:
-            subject.oracle.rows(ids)
+            reference_of(subject).rows(ids)
         if not (right.equal(ours) and right.equal(theirs)):
             raise Unsettled(BY_ROUNDING)
-    steady = _steady(subject.oracle, ids, exact.oracle)
+    steady = _steady(reference_of(subject), ids, exact.oracle)
     if not bool((steady["router gap"] > TOLERANCE.floor).any()):
         raise Unsettled(BY_ROUNDING)
     return (
@@ -123,9 +123,9 @@ def _obstacle(subject: Subject) -> str:
     except REFUSALS as error:
         pass_on(error)
         return f"the model does not run under it ({brief(error)})"
-    if subject.is_encoder_decoder and routing.chooses(subject):
-        with routing.choosing(subject.oracle) as gaps:
-            encoders.encoded(subject.oracle, 1)
+    if subject.is_encoder_decoder and selection.chooses(subject):
+        with routing.choosing(reference_of(subject)) as gaps:
+            encoders.encoded(reference_of(subject), 1)
         if any(bool((each <= TOLERANCE.floor).any()) for each in gaps):
             return "rounding to bfloat16 chooses among the experts for the encoder's prompt"
     return ""

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 from assay.harness.models.capabilities import Missing, caches
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 
 ROW_OPERATIONS = ("reorder_cache", "batch_select_indices", "batch_repeat_interleave")
 """Operations of transformers' caches on the rows of a batch."""

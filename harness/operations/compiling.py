@@ -6,7 +6,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -18,9 +18,9 @@ from torch._dynamo.exc import TorchDynamoException
 from assay.harness.checking.comparing import Unsettled
 from assay.harness.models.capabilities import caches
 from assay.harness.models.machine.shortage import ENDS, pass_on
+from assay.harness.models.subject import Subject
 from assay.harness.models.subject.memo import memo
 from assay.harness.models.subject.rows import Rows
-from assay.harness.models.subject.subject import Subject
 from assay.harness.operations import generation, variants
 from assay.harness.operations.generation import Generated
 from assay.harness.results.errors import Missing, brief
@@ -113,7 +113,7 @@ def forward(subject: Subject, backend: str) -> Compiled:
         model: Any = copied.model
         model.forward = torch.compile(model.forward, backend=counted, dynamic=DYNAMIC[backend])
         # What listens to routers would be compiled too, and code after a mode's break is wrong.
-        copied.listens = False
+        copied.settings = replace(copied.settings, listens=False)
         known[backend] = Compiled(copied, counted)
     return known[backend]
 

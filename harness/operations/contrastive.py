@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from assay.harness.models.subject import Subject
 from assay.harness.models.subject.rows import Rows
-from assay.harness.models.subject.subject import Subject
 from assay.harness.operations.cache_operations import rearrange
 from assay.harness.results.errors import Missing
 

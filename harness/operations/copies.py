@@ -17,9 +17,8 @@ from torch import Tensor, nn
 from assay.harness.checking import sensitivity
 from assay.harness.models.machine.allocation import lying_like
 from assay.harness.models.reference.tolerances import Distance, farthest
-from assay.harness.models.subject import encoders
+from assay.harness.models.subject import Subject, encoders
 from assay.harness.models.subject.rows import Rows
-from assay.harness.models.subject.subject import Subject
 
 PLACES = 3
 """Places in memory at which the model runs, of equal addresses modulo 64 bytes."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # torch is imported where ids are made: `assay compare` does without
-    from assay.harness.models.subject.subject import Subject
+    from assay.harness.models.subject import Subject
     from assay.harness.operations import tokens
 
 KEY = "ids of a fixed text"

@@ -22,10 +22,9 @@ from torch import Tensor, nn
 from assay.harness.checking.comparing import Unsettled
 from assay.harness.models import capabilities
 from assay.harness.models.machine.shortage import pass_on
-from assay.harness.models.subject import blocks
+from assay.harness.models.subject import Subject, blocks
 from assay.harness.models.subject.memo import memo
 from assay.harness.models.subject.roles import Role
-from assay.harness.models.subject.subject import Subject
 from assay.harness.operations import generation, generation_settings
 from assay.harness.operations.generation import Generated
 from assay.harness.results.errors import REFUSALS, Missing, brief

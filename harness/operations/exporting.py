@@ -10,12 +10,11 @@ from torch import Tensor, nn
 
 from assay.harness.checking.comparing import Unsettled
 from assay.harness.models.machine.shortage import pass_on, shortage
-from assay.harness.models.subject import encoders
+from assay.harness.models.subject import Subject, encoders
 from assay.harness.models.subject.lengths import LONG
 from assay.harness.models.subject.memo import memo
 from assay.harness.models.subject.roles import Role
 from assay.harness.models.subject.rows import Rows
-from assay.harness.models.subject.subject import Subject
 from assay.harness.operations import padding, variants
 from assay.harness.operations.padding import Ragged
 from assay.harness.results.errors import Missing, brief, first_line

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from assay.harness.models.capabilities import Missing
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 
 
 def count(subject: Subject, call: Callable[[], object]) -> int:

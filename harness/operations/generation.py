@@ -16,12 +16,12 @@ from assay.harness.models.capabilities import Missing
 from assay.harness.models.machine import accelerators
 from assay.harness.models.machine.shortage import pass_on
 from assay.harness.models.reference import float64
+from assay.harness.models.reference.float64 import reference_of
 from assay.harness.models.reference.tolerances import Tolerance, farthest, row_lengths
-from assay.harness.models.subject import encoders, roles, rotations
+from assay.harness.models.subject import Subject, encoders, roles, rotations
 from assay.harness.models.subject.rows import Rows
-from assay.harness.models.subject.subject import Subject
 from assay.harness.operations.generation_settings import library_settings
-from assay.harness.results.errors import refusals
+from assay.harness.results.errors import first_line, refusals
 
 NEW_TOKENS = 6
 """Tokens to generate; the end token is suppressed, so that lengths are equal."""
@@ -112,10 +112,10 @@ class Generated:
                 return Rows({"logits": torch.stack(again.logits, dim=1)})
 
             return Reference(
-                self.rows, forced(subject.oracle), run_elsewhere(lambda: forced(subject))
+                self.rows, forced(reference_of(subject)), run_elsewhere(lambda: forced(subject))
             )
         elsewhere = run_elsewhere(lambda: self.recomputed(subject, subject))
-        return Reference(self.rows, self.recomputed(subject, subject.oracle), elsewhere)
+        return Reference(self.rows, self.recomputed(subject, reference_of(subject)), elsewhere)
 
     def recomputed(self, subject: Subject, which: Subject) -> Rows:
         """The steps' logits by ``which``, ``subject`` or its copy, in one pass over the tokens."""
@@ -224,7 +224,7 @@ def _forced(subject: Subject, prompt: Tensor, ids: Tensor) -> Any:
             return generate()
     except RuntimeError as error:
         pass_on(error)
-        message = capabilities.first_line(error)
+        message = first_line(error)
         raise Missing(f"the model does not generate in float64: {message}") from error
 
 
@@ -355,7 +355,7 @@ class Beams:
             return Rows.along_positions(rows)
 
         elsewhere = run_elsewhere(lambda: uncached(subject))
-        return Reference(Rows.along_positions(own), uncached(subject.oracle), elsewhere)
+        return Reference(Rows.along_positions(own), uncached(reference_of(subject)), elsewhere)
 
     def _without(self, subject: Subject, plain: Beams, step: int) -> Rows:
         """The logits [beams, 1, V] after the beams of one step, uncached."""

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
 from assay.harness.models.capabilities import Missing, require
+from assay.harness.models.subject import Subject
 from assay.harness.models.subject.memo import memo
-from assay.harness.models.subject.subject import Subject
 from assay.harness.operations.variants import round_rows
 
 OUTLYING = 6.0

@@ -12,9 +12,9 @@ from torch import Tensor
 from assay.harness.checking.check import Check
 from assay.harness.checking.reference import Reference
 from assay.harness.models import capabilities
+from assay.harness.models.subject import Subject
 from assay.harness.models.subject.memo import memo
 from assay.harness.models.subject.rows import Rows
-from assay.harness.models.subject.subject import Subject
 
 IGNORED = -100
 """The label of a position that does not count, in transformers."""

@@ -11,9 +11,8 @@ from torch import Tensor
 
 from assay.harness.checking.check import Check
 from assay.harness.models import capabilities
-from assay.harness.models.subject import positions
+from assay.harness.models.subject import Subject, positions
 from assay.harness.models.subject.rows import Rows
-from assay.harness.models.subject.subject import Subject
 
 
 @dataclass(frozen=True)

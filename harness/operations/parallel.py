@@ -22,9 +22,8 @@ from typing import Any
 from torch import Tensor
 
 from assay.harness.models.reference.float64 import same_rows
-from assay.harness.models.subject import compat
+from assay.harness.models.subject import Subject, compat
 from assay.harness.models.subject.rows import Rows
-from assay.harness.models.subject.subject import Subject
 from assay.harness.operations import ranks, variants
 from assay.harness.operations.generation import Generated
 from assay.harness.operations.ranks import LAST_WORDS, PROCESSES, Source
@@ -243,7 +242,7 @@ def _load(processes: Processes, subject: Subject, plan: str) -> list[str]:
             *(subject.name, folder, f"{own.__module__}:{own.__qualname__}", subject.dtype),
             attention=subject.attention,
             experts=tuple(name for _, name in compat.settings(own_model, compat.EXPERTS)),
-            attends=subject.attends,
+            attends=subject.settings.attends,
             sow=() if subject.injected is None else subject.injected.elsewhere,
         )
         divided: list[str] = processes(ranks.load, plan, source, SIZES[plan])[0]

@@ -24,10 +24,11 @@ from assay.harness.checking.reference import Reference
 from assay.harness.checking.sensitivity import GOALS
 from assay.harness.models.capabilities import Missing, require
 from assay.harness.models.loading.checkpoints import class_to_load
-from assay.harness.models.machine import quantised_weights
+from assay.harness.models.machine import quantised_weights, weights
 from assay.harness.models.machine.shortage import ENDS, pass_on
-from assay.harness.models.reference import dequantised, float64, precision
+from assay.harness.models.reference import dense_weights, modified, precision
 from assay.harness.models.reference.copying import copy_model
+from assay.harness.models.reference.float64 import reference_of
 from assay.harness.models.reference.tolerances import (
     ROUTER_GAP,
     TOLERANCES,
@@ -35,9 +36,8 @@ from assay.harness.models.reference.tolerances import (
     bit_equal,
     one_bit_off,
 )
-from assay.harness.models.subject import compat
+from assay.harness.models.subject import Subject, compat
 from assay.harness.models.subject.memo import memo
-from assay.harness.models.subject.subject import Subject
 from assay.harness.operations import int8, variants
 from assay.harness.results.errors import brief
 from assay.harness.results.quiet import quiet
@@ -103,7 +103,7 @@ def unused(subject: Subject, which: str) -> Subject:
 def _by_bitsandbytes(subject: Subject, which: str) -> Subject:
     if find_spec("bitsandbytes") is None or find_spec("accelerate") is None:
         raise Missing(f"{which}: bitsandbytes and accelerate are not installed")
-    float64.make_room(subject)  # the quantised copy has a reference of its own
+    modified.make_room(subject)  # the quantised copy has a reference of its own
     from transformers import BitsAndBytesConfig
 
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # a warning in every pass
@@ -118,17 +118,17 @@ def _by_bitsandbytes(subject: Subject, which: str) -> Subject:
         except ENDS as error:
             pass_on(error)
             raise Missing(f"{which}: the model is not loaded so ({brief(error)})") from error
-    if next(quantised_weights.packed(model), None) is None:
+    if next(weights.packed(model), None) is None:
         raise Missing(f"{which}: bitsandbytes quantises no layer of the model")
     _require_blocks(model)
-    quantised = subject.of_same_code(f"{subject.name} in {which}", model)
+    quantised = modified.of_same_code(subject, f"{subject.name} in {which}", model)
     _require_rows(quantised, which)
     return quantised
 
 
 def _require_blocks(model: nn.Module) -> None:
     for name, module in model.named_modules():
-        four = type(module).__name__ == quantised_weights.FOUR_BITS_LAYER
+        four = type(module).__name__ == weights.FOUR_BITS_LAYER
         if four and int(module.in_features) % BLOCK:
             raise Missing(f"{FOUR}: rows of {name} are not whole blocks of {BLOCK} numbers")
         if four and int(module.out_features) % ROWS:
@@ -186,7 +186,7 @@ def saved_and_loaded(quantised: Subject) -> Iterator[Subject]:
             pass_on(error)
             raise Missing(f"its quantised weights cannot be saved ({brief(error)})") from error
         again = _loaded(quantised, folder)
-    yield quantised.of_same_code(f"{quantised.name}, saved and loaded", again)
+    yield modified.of_same_code(quantised, f"{quantised.name}, saved and loaded", again)
 
 
 @memo
@@ -195,7 +195,7 @@ def dense(quantised: Subject) -> Subject:
 
     It needs no kernel of a package.  Raises `Missing` where the weights cannot be unpacked.
     """
-    model: Any = dequantised.in_dtype(copy_model(quantised.model), quantised.dtype)
+    model: Any = dense_weights.in_dtype(copy_model(quantised.model), quantised.dtype)
     model.hf_quantizer = None
     return variants.copied_as(quantised, f"{quantised.name}, dequantised", model)
 
@@ -207,11 +207,11 @@ def reference(quantised: Subject, ids: Tensor) -> Reference:
     where it computes in a narrower dtype, the copy is in that.
     """
     plain = dense(quantised)
-    if quantised_weights.rounds_activations(quantised.model):
+    if weights.rounds_activations(quantised.model):
         plain = _rounding(quantised)
     elif torch.finfo(_computes_in(quantised)).eps > torch.finfo(quantised.dtype).eps:
         plain = _narrower(quantised)
-    return Reference(plain.rows(ids), quantised.oracle.rows(ids))
+    return Reference(plain.rows(ids), reference_of(quantised).rows(ids))
 
 
 def require_judgeable(quantised: Subject, expected: Reference) -> None:
@@ -220,7 +220,7 @@ def require_judgeable(quantised: Subject, expected: Reference) -> None:
 
     A model may amplify it, by attention that is not scaled or near-ties between experts.
     """
-    if not quantised_weights.rounds_activations(quantised.model):
+    if not weights.rounds_activations(quantised.model):
         return
     allows = tolerance(quantised)
     errors = expected.errors(ROUTER_GAP * allows.floor).values()
@@ -250,12 +250,12 @@ def _narrower(quantised: Subject) -> Subject:
 def tolerance(quantised: Subject) -> Tolerance:
     """What the dtype allows in which the model computes."""
     dtype = _computes_in(quantised)
-    eight = quantised_weights.rounds_activations(quantised.model)
+    eight = weights.rounds_activations(quantised.model)
     return replace(TOLERANCES[dtype], sees=SEES if eight else GOALS[dtype].other)
 
 
 def _computes_in(quantised: Subject) -> torch.dtype:
-    four = quantised_weights.FOUR_BITS_LAYER
+    four = weights.FOUR_BITS_LAYER
     if any(type(module).__name__ == four for module in quantised.model.modules()):
         return torch.bfloat16  # on some processors, whatever dtype is asked for
     return precision.working(quantised)
@@ -289,7 +289,7 @@ def rescaled(subject: Subject, packed: list[str], by: float) -> Iterator[None]:
 
 def packed(quantised: Subject) -> list[str]:
     """The names of the quantised weights."""
-    return sorted(quantised_weights.packed(quantised.model))
+    return sorted(weights.packed(quantised.model))
 
 
 def share_that_differs(one: Subject, other: Subject, moved: str = "") -> float:

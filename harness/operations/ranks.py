@@ -25,9 +25,9 @@ import torch
 from torch import Tensor, distributed
 
 from assay.harness.models.machine.shortage import ENDS, shortage
-from assay.harness.models.subject import compat
+from assay.harness.models.subject import Subject, compat
 from assay.harness.models.subject.rows import Rows
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject.settings import SubjectSettings
 from assay.harness.operations import generation, training
 from assay.harness.operations.generation import Generated
 from assay.harness.operations.training import Gradients, Sample
@@ -104,7 +104,9 @@ def load(rank: Rank, plan: str, source: Source, sizes: dict[str, int]) -> list[s
     model.eval().requires_grad_(False)
     if source.sow:
         named(source.sow[0])(model, *source.sow[1:])
-    subject = rank.subjects[plan] = Subject(source.name, model, attends=source.attends)
+    subject = rank.subjects[plan] = Subject(
+        source.name, model, settings=SubjectSettings(source.attends)
+    )
     if subject.attention != source.attention:  # which may be one that some parts refuse
         compat.set_attention(model, source.attention)
     return [name for name, part in model.named_parameters() if _dim(part) is not None]

@@ -16,8 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from assay.harness.models.subject import rotations
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject, rotations
 from assay.harness.results.errors import Missing
 
 Rotation = tuple[Tensor, float]
@@ -61,7 +60,7 @@ def forgotten(subject: Subject, ids: Tensor) -> Iterator[None]:
     try:
         yield
     finally:
-        for each in filter(None, (subject, subject.known_reference)):
+        for each in filter(None, (subject, subject.reference)):
             each.rows(ids[:1, : subject.shortest])
 
 

@@ -17,9 +17,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from assay.harness.models.loading.checkpoints import class_to_load
+from assay.harness.models.reference.modified import of_same_code
 from assay.harness.models.reference.tolerances import bit_equal
-from assay.harness.models.subject import compat
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject, compat
 from assay.harness.operations import variants
 from assay.harness.results.errors import Missing
 
@@ -49,7 +49,7 @@ def loaded(subject: Subject, folder: str) -> Loaded:
     if not variants.fits_twice(subject):
         variants.share_equal_weights(subject.model, model)
     model.to(subject.device).eval().requires_grad_(False)
-    other = subject.of_same_code(f"{subject.name}, loaded into NaN", model)
+    other = of_same_code(subject, f"{subject.name}, loaded into NaN", model)
     reported = {kind: sorted(map(str, info.get(kind, ()))) for kind in REPORTED}
     return Loaded(other, reported)
 
@@ -82,7 +82,7 @@ def require_initialised_buffers() -> None:
 def made(subject: Subject) -> Made:
     """A new model of the subject's class and configuration, in float32 on the CPU."""
     with torch.random.fork_rng(devices=[]):
-        return _made(_new(subject), subject.is_of_the_library)
+        return _made(_new(subject), compat.is_of_the_library(subject.model))
 
 
 def made_without_numbers(subject: Subject, initialised: bool = True) -> Made:
@@ -90,12 +90,12 @@ def made_without_numbers(subject: Subject, initialised: bool = True) -> Made:
     with torch.random.fork_rng(devices=[]):
         with torch.device("meta"):
             model = _new(subject)
-        subject.of_same_code(f"{subject.name}, made without numbers", model)
+        of_same_code(subject, f"{subject.name}, made without numbers", model)
         with filled_with_nan():
             model.to_empty(device="cpu")
         if initialised:
             model.init_weights()
-        return _made(model, subject.is_of_the_library)
+        return _made(model, compat.is_of_the_library(subject.model))
 
 
 def _new(subject: Subject) -> Any:

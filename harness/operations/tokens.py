@@ -15,8 +15,8 @@ from tokenizers import Tokenizer
 from transformers import AutoTokenizer
 
 from assay.harness.models.capabilities import Missing, pipelines
+from assay.harness.models.subject import Subject
 from assay.harness.models.subject.memo import memo
-from assay.harness.models.subject.subject import Subject
 
 Ids = list[int]
 

@@ -12,10 +12,9 @@ from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
 from assay.harness.models.machine import accelerators
-from assay.harness.models.subject import compat
+from assay.harness.models.subject import Subject, compat
 from assay.harness.models.subject.lengths import SHORT
 from assay.harness.models.subject.memo import memo
-from assay.harness.models.subject.subject import Subject
 from assay.harness.results.errors import Missing
 
 RANDOM = re.compile(r"drop|noise|jitter", re.IGNORECASE)

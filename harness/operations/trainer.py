@@ -14,9 +14,8 @@ from torch import nn
 
 from assay.harness.models.capabilities import Missing
 from assay.harness.models.machine import accelerators
-from assay.harness.models.subject import passes
-from assay.harness.models.subject.core import Pass
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject, passes
+from assay.harness.models.subject.passes import Pass
 from assay.harness.operations import losses, train_mode
 from assay.harness.operations.training import Gradients, Sample, trainable
 from assay.harness.results.errors import REFUSALS, Unavailable, first_line

@@ -15,11 +15,11 @@ from assay.harness.checking.check import Check
 from assay.harness.checking.comparing import BY_ROUNDING, Unsettled
 from assay.harness.checking.reference import MACHINES
 from assay.harness.models.reference import precision
+from assay.harness.models.reference.float64 import reference_of
 from assay.harness.models.reference.rounding import Rounding
 from assay.harness.models.reference.tolerances import ROUTER_GAP, TOLERANCES
-from assay.harness.models.subject import routing
+from assay.harness.models.subject import Subject, selection
 from assay.harness.models.subject.roles import Role
-from assay.harness.models.subject.subject import Subject
 from assay.harness.operations import losses
 from assay.harness.operations.padding import Ragged
 
@@ -261,8 +261,8 @@ def own_loss(over: int | None = None) -> Loss:
 def require_settled(subject: Subject, samples: Sequence[Sample]) -> None:
     """Raise `Unsettled` where near-ties route a row of ``samples`` to its experts."""
     gap = ROUTER_GAP * TOLERANCES[precision.working(subject)].floor
-    for sample in samples if routing.chooses(subject) else ():
-        settled = subject.oracle.rows(sample.ids, **sample.arguments).settled(gap)
+    for sample in samples if selection.chooses(subject) else ():
+        settled = reference_of(subject).rows(sample.ids, **sample.arguments).settled(gap)
         if settled is not None and not bool(settled.all()):
             raise Unsettled("a row is routed to experts by near-ties")
 
@@ -301,7 +301,7 @@ def exact(subject: Subject, samples: Sequence[Sample], names: Sequence[str]) -> 
     Raises `Unsettled` where they are no numbers, or depend on near-ties between experts.
     """
     require_settled(subject, samples)
-    sums = gradients(subject.oracle, samples, names)
+    sums = gradients(reference_of(subject), samples, names)
     for name, tensor in sums.items():
         if not bool(tensor.isfinite().all()):
             raise Unsettled(f"the float64 copy gives no gradient of {name}")

@@ -15,15 +15,15 @@ from transformers import PreTrainedModel
 
 from assay.harness.models.capabilities import Missing, require
 from assay.harness.models.loading import loading
-from assay.harness.models.machine import allocation, memory
+from assay.harness.models.machine import memory
 from assay.harness.models.machine.shortage import pass_on
-from assay.harness.models.reference.copying import copy_model
+from assay.harness.models.machine.weights import allocated
+from assay.harness.models.reference.copying import cast, copy_model
+from assay.harness.models.reference.modified import of_same_code
 from assay.harness.models.reference.tolerances import bit_equal, one_bit_off
-from assay.harness.models.reference.upcasting import cast
-from assay.harness.models.subject import compat
+from assay.harness.models.subject import Subject, compat
 from assay.harness.models.subject.memo import memo
 from assay.harness.models.subject.provenance import UNTRAINED
-from assay.harness.models.subject.subject import Subject
 from assay.harness.models.subject.wrapped import Wrapped
 from assay.harness.results.errors import REFUSALS, BadInput, brief, first_line, mixes_dtypes
 
@@ -43,7 +43,7 @@ def _round_trip(subject: Subject, dtype: torch.dtype) -> Subject:
             model = _by_shards(subject, folder, dtype)
         else:
             model = _from_folder(subject, folder, dtype)
-    loaded = subject.of_same_code(f"{subject.name}, saved and loaded", model)
+    loaded = of_same_code(subject, f"{subject.name}, saved and loaded", model)
     if loaded.attention != subject.attention:  # set here because at loading all parts must have it
         compat.set_attention(model, subject.attention)
     return loaded
@@ -92,7 +92,7 @@ def _by_shards(subject: Subject, folder: str, dtype: torch.dtype) -> PreTrainedM
 def _by_own_class(subject: Subject, folder: str, dtype: torch.dtype) -> PreTrainedModel:
     model = type(subject.model).from_pretrained(folder, **compat.in_dtype(dtype))
     model = model.to(subject.device).eval().requires_grad_(False)  # type: ignore[arg-type]
-    allocation.allocated(model)
+    allocated(model)
     return model
 
 
@@ -166,7 +166,7 @@ def in_dtype(subject: Subject, dtype: torch.dtype) -> Subject:
         pass_on(error)
         raise Missing(f"the model cannot be copied ({brief(error, 100)})") from error
     cast(model, dtype, buffers=False)
-    other = subject.of_same_code(subject.name, model)
+    other = of_same_code(subject, subject.name, model)
     if _refusal(other) is not None:
         cast(model, dtype)
     return other
@@ -176,7 +176,7 @@ def copied_as(subject: Subject, name: str, model: PreTrainedModel) -> Subject:
     """The subject of ``model``, a copy of the subject's: without the record of injected faults."""
     return Subject(
         *(name, model, subject.tokenizer),
-        attends=subject.attends,
+        settings=subject.settings,
         provenance=subject.provenance,
     )
 
@@ -240,8 +240,8 @@ def fresh(subject: Subject, seed: int) -> Subject:
             pass_on(error)
             raise Missing(f"no untrained copy: {error}") from error
     model = model.to(device=subject.device, dtype=subject.dtype).eval().requires_grad_(False)
-    allocation.allocated(model)
-    return subject.of_same_code(f"{subject.name}, untrained", model, UNTRAINED)
+    allocated(model)
+    return of_same_code(subject, f"{subject.name}, untrained", model, UNTRAINED)
 
 
 def quantised(subject: Subject, bits: int = 8) -> Subject:
@@ -255,7 +255,7 @@ def quantised(subject: Subject, bits: int = 8) -> Subject:
     copies = _quantised(subject)
     if bits not in copies:
         model = copy.deepcopy(subject.model)
-        allocation.allocated(model)
+        allocated(model)
         name = f"{subject.name} in {bits} bits"
         rounded = copied_as(subject, name, model)
         with torch.no_grad():

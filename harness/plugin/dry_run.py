@@ -11,7 +11,7 @@ import pytest
 
 from assay.harness.checking.claim import Claim
 from assay.harness.checking.profiles import Profile
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 from assay.harness.results.verdicts import Kind
 
 LISTED = "assay-listed"

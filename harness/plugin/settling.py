@@ -6,6 +6,7 @@ report (`Settled`).
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable
 from dataclasses import asdict
@@ -21,8 +22,8 @@ from assay.harness.checking.claim import Claim, Session
 from assay.harness.checking.profiles import PROFILES
 from assay.harness.models.loading.runs import describe_subject
 from assay.harness.models.machine.devices import dtype_name, parse_device, parse_dtype
+from assay.harness.models.subject import Subject
 from assay.harness.models.subject.clock import TOO_SLOW
-from assay.harness.models.subject.subject import Subject
 from assay.harness.plugin.budget import Budget
 from assay.harness.plugin.dry_run import LISTED, Entry
 from assay.harness.plugin.request import RunRequest
@@ -156,7 +157,8 @@ class Assay:
         if budget.is_used_up:
             return self._not_begun(claim, subject, NOT_EXAMINED, BUDGET)
         profile = self.session.profile
-        subject.reach = profile.reach  # decides whether the model is a large one
+        # Decides whether the model is a large one.
+        subject.settings = dataclasses.replace(subject.settings, reach=profile.reach)
         limited = claim.costly and findings.limit(profile, subject) < profile.brake
         stopped = self.config.stash.setdefault(STOPPED, set())
         here = subject.name, self.node.path

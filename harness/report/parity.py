@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from assay.harness.models.machine.devices import dtype_name
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 from assay.harness.operations.parity import Parity
 from assay.harness.operations.parity.recording import STATE
 from assay.harness.results.verdicts import Result

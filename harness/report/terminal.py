@@ -14,8 +14,8 @@ from assay.harness.report import terminal_tables, texts, words
 from assay.harness.report.glyphs import Glyphs
 from assay.harness.report.terminal_tables import MOST_TEXT, ROOMY, STYLES
 from assay.harness.report.words import Judgements
-from assay.harness.results.records import Counterexample, RunRecord, SubjectRecord
-from assay.harness.results.verdicts import Result, Verdict
+from assay.harness.results.records import RunRecord, SubjectRecord
+from assay.harness.results.verdicts import Counterexample, Result, Verdict
 
 MOST_INPUT = 2000
 

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec.structs import replace
 
 from assay.harness.report.texts import clipped, counted, large
-from assay.harness.results.records import Counterexample, RunRecord, SubjectRecord
-from assay.harness.results.verdicts import Kind, Result, Verdict, number_order
+from assay.harness.results.records import RunRecord, SubjectRecord
+from assay.harness.results.verdicts import Counterexample, Kind, Result, Verdict, number_order
 
 Judgements = Mapping[tuple[str, str], str]
 """The judgement of a verdict in this run, by claim name and subject: ``expected: …``."""

@@ -147,24 +147,3 @@ class RunRecord(Record):
     def dtype_of(self, subject: str) -> str:
         """The dtype in which ``subject`` ran, which may differ from those of other models."""
         return self.subjects.get(subject, SubjectRecord()).dtype or self.dtype
-
-
-class Counterexample(Record):
-    """The smallest example found on which a law does not hold."""
-
-    inputs: Annotated[dict[str, str], says("The draws, as text by label.")] = field(
-        default_factory=dict
-    )
-    observed: Annotated[float | None, says("The number that was compared.")] = None
-    allowed: Annotated[float | None, says("What it was compared with.")] = None
-    where: Annotated[str, says("Where it was observed.")] = ""
-    blob: Annotated[
-        str | None, says("The example as --replay takes it; null where a command has it.")
-    ] = None
-    replay: Annotated[str, says("The command that runs it again; or empty.")] = ""
-
-    @property
-    def lines(self) -> list[str]:
-        """The drawn inputs, then the numbers and where they were observed."""
-        drawn = [f"{label}: {value}" for label, value in self.inputs.items()]
-        return [*drawn, f"observed {self.observed}, allowed {self.allowed}, at {self.where}"]

@@ -12,8 +12,7 @@ from msgspec import field
 from msgspec.structs import astuple
 
 from assay.harness.results.arrays import Array, Plot
-from assay.harness.results.json_schema import Count, FrozenRecord, Name, says
-from assay.harness.results.records import Counterexample
+from assay.harness.results.json_schema import Count, FrozenRecord, Name, Record, says
 
 
 class Verdict(StrEnum):
@@ -94,6 +93,27 @@ def margin(observed: float, bound: float) -> float:
         return DECADES
     ratio = bound / observed
     return max(-DECADES, min(DECADES, math.log10(ratio))) if ratio > 0.0 else -DECADES
+
+
+class Counterexample(Record):
+    """The smallest example found on which a law does not hold."""
+
+    inputs: Annotated[dict[str, str], says("The draws, as text by label.")] = field(
+        default_factory=dict
+    )
+    observed: Annotated[float | None, says("The number that was compared.")] = None
+    allowed: Annotated[float | None, says("What it was compared with.")] = None
+    where: Annotated[str, says("Where it was observed.")] = ""
+    blob: Annotated[
+        str | None, says("The example as --replay takes it; null where a command has it.")
+    ] = None
+    replay: Annotated[str, says("The command that runs it again; or empty.")] = ""
+
+    @property
+    def lines(self) -> list[str]:
+        """The drawn inputs, then the numbers and where they were observed."""
+        drawn = [f"{label}: {value}" for label, value in self.inputs.items()]
+        return [*drawn, f"observed {self.observed}, allowed {self.allowed}, at {self.where}"]
 
 
 class Claim(FrozenRecord, frozen=True):

@@ -6,43 +6,13 @@ configuration (`designs`); nothing else depends on a list of names.  A probe nev
 effect that a law is about: whether a model is causal comes from its own declaration, so a causal
 model that attends to the future is broken, not bidirectional.
 
-The modules are by topic.  Importing one registers its probes, so the order of the imports below is
-the order in which reports list the capabilities.
+The modules are by topic.  A module is imported when one of its capabilities is asked for; reports
+list capabilities by the names of the modules, and within one in its own order.
 """
 
 from __future__ import annotations
 
-from assay.harness.models.capabilities import (  # noqa: F401
-    declared,
-    identity,
-    input_arguments,
-    kept_states,
-    packing,
-    parts,
-    position_encoding,
-    rotation,
-    text,
-)
-from assay.harness.models.capabilities.probing import PROBE, VISIBLE, agree
-from assay.harness.models.capabilities.registry import (
-    PROBES,
-    Capabilities,
-    capability,
-    probe,
-    require,
-)
-from assay.harness.results.errors import REFUSALS, Missing, first_line
+from assay.harness.models.capabilities.registry import Capabilities, names, probe, require
+from assay.harness.results.errors import Missing
 
-__all__ = [
-    "PROBE",
-    "PROBES",
-    "REFUSALS",
-    "VISIBLE",
-    "Capabilities",
-    "Missing",
-    "agree",
-    "capability",
-    "first_line",
-    "probe",
-    "require",
-]
+__all__ = ["Capabilities", "Missing", "names", "probe", "require"]

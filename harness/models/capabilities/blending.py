@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from assay.harness.models.capabilities.probing import changes, embedded, prompt
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 
 
 def blends(subject: Subject) -> str:

@@ -10,25 +10,22 @@ import torch
 import transformers
 from torch import Tensor
 
-from assay.harness.models.capabilities import unrounded
-from assay.harness.models.capabilities.float8 import RoundedCache
 from assay.harness.models.capabilities.registry import probe
 from assay.harness.models.machine.shortage import pass_on
-from assay.harness.models.subject import compat
+from assay.harness.models.subject import Subject, compat
 from assay.harness.models.subject.memo import memo
 from assay.harness.models.subject.roles import STATE_NAMES
 from assay.harness.models.subject.rows import Rows
-from assay.harness.models.subject.subject import Subject
 from assay.harness.results.errors import REFUSALS, Missing, Unavailable, first_line
 
 KINDS = ("default", "dynamic", "sliding", "static", "offloaded", "quantised")
 """The kinds that a user can choose; ``default`` is the one that the model makes itself."""
 
 IDEAL = "rounded"
-"""Assay's own kind: see `harness.models.capabilities.float8.RoundedCache`."""
+"""Assay's own kind: see `harness.models.capabilities.quantised_caches`."""
 
 UNROUNDED = "quantised, unrounded"
-"""The library's quantised cache, with a backend that rounds nothing (`unrounded`)."""
+"""The library's quantised cache, with a backend that rounds nothing (`quantised_caches`)."""
 
 
 def make(subject: Subject, kind: str, batch: int, length: int) -> Any:
@@ -47,13 +44,17 @@ def make(subject: Subject, kind: str, batch: int, length: int) -> Any:
         if subject.is_encoder_decoder:
             return _for_encoder_decoder(subject, kind, batch, length)
         if kind == IDEAL:
+            from assay.harness.models.capabilities.quantised_caches import RoundedCache
+
             return RoundedCache()
         if kind == "dynamic":
             _require_keys_only(subject)
             return transformers.DynamicCache()
         if kind == UNROUNDED:
+            from assay.harness.models.capabilities.quantised_caches import unrounded
+
             _require_keys_only(subject)
-            return unrounded.cache()
+            return unrounded()
         if kind == "sliding":
             _require_sliding(subject)
             return compat.configured_cache(config)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from assay.harness.models.capabilities.registry import capability, needs
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 
 
 @capability("embeddings-alone")

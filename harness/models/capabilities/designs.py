@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 
 
 @dataclass(frozen=True)

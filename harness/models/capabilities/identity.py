@@ -6,12 +6,11 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from assay.harness.models.capabilities.registry import capability
-from assay.harness.models.machine import placement
-from assay.harness.models.machine.quantised_weights import is_quantised
+from assay.harness.models.machine import weights
 from assay.harness.models.machine.symmetric import eigenvalues
-from assay.harness.models.subject import lora, meant
+from assay.harness.models.machine.weights import is_quantised
+from assay.harness.models.subject import Subject, lora, meant
 from assay.harness.models.subject.provenance import Training
-from assay.harness.models.subject.subject import Subject
 from assay.harness.models.subject.wrapped import Wrapped
 from assay.harness.results.errors import Missing, Unavailable
 
@@ -54,7 +53,7 @@ def _tied_head(subject: Subject) -> None:
 @capability("weights-in-memory")
 def _weights_in_memory(subject: Subject) -> None:
     """For modified copies that read or redraw every weight; a pass does not need it."""
-    if away := placement.offloaded(subject.model):
+    if away := weights.offloaded(subject.model):
         raise Unavailable(
             f"{len(away)} parameters are offloaded by --device-map, such as {away[0]}"
         )

@@ -18,10 +18,18 @@ from assay.harness.models.capabilities.probing import (
 )
 from assay.harness.models.capabilities.registry import capability, needs, probe
 from assay.harness.models.machine.shortage import pass_on
-from assay.harness.models.subject import masks, passes, positions
-from assay.harness.models.subject.positions import counted_besides, first_position, follow_padding
+from assay.harness.models.subject import Subject, masks, passes, positions
+from assay.harness.models.subject.memo import memo
+from assay.harness.models.subject.positions import (
+    WATCHED,
+    LookUps,
+    address,
+    first_position,
+    position_offset,
+    position_table,
+    rows_of_prompt,
+)
 from assay.harness.models.subject.roles import Role
-from assay.harness.models.subject.subject import Subject
 from assay.harness.results.errors import REFUSALS, Missing, brief
 
 
@@ -205,3 +213,39 @@ def _padding_by_mask(subject: Subject) -> None:
 def _encoder(subject: Subject) -> None:
     if not subject.is_encoder_decoder:
         raise Missing("the model is not an encoder-decoder")
+
+
+@memo
+def follow_padding(subject: Subject) -> bool:
+    """Whether rows of a position embedding are counted from the first token after the padding.
+
+    True without one.  It watches which rows are looked up, not their effect.
+    """
+    table, offset = position_table(subject), position_offset(subject)
+    if table is None:
+        return True
+    ids = subject.content(torch.arange(WATCHED, device=subject.device)[None] * 7)
+    mask = torch.ones_like(ids)
+    mask[:, 0] = 0
+    with LookUps() as look_ups:
+        subject(ids, mask=mask, states=False)
+    place = address(table.weight)
+    pairs = [rows_of_prompt(numbers, WATCHED) for at, numbers in look_ups.lookups if at == place]
+    return any(int(rows[1]) == offset for pair in pairs for rows in pair if len(rows) > 1)
+
+
+@memo
+def counted_besides(subject: Subject) -> bool:
+    """Whether the model looks up rows by column even though all positions are equal.
+
+    It watches equal tokens: a bias by distance counts columns and ignores positions.
+    """
+    n = max(WATCHED, subject.shortest)
+    ids = subject.content(torch.full((1, n), 7, device=subject.device))
+    together = torch.full((n,), first_position(subject), device=subject.device)
+    with LookUps() as look_ups:
+        subject(ids, positions=together, states=False)
+    return any(
+        numbers.numel() and bool((numbers != numbers.flatten()[0]).any())
+        for _, numbers in look_ups.lookups
+    )

@@ -14,9 +14,8 @@ from assay.harness.models.capabilities import caches
 from assay.harness.models.capabilities.probing import agree, prompt
 from assay.harness.models.capabilities.registry import capability, needs, probe
 from assay.harness.models.machine.shortage import pass_on
-from assay.harness.models.subject import passes, roles
-from assay.harness.models.subject.core import Pass
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject, passes, roles
+from assay.harness.models.subject.passes import Pass
 from assay.harness.results.errors import REFUSALS, Missing, first_line
 
 

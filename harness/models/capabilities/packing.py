@@ -5,8 +5,7 @@ from __future__ import annotations
 from assay.harness.models.capabilities.blending import blends, embeds_several
 from assay.harness.models.capabilities.probing import prompt
 from assay.harness.models.capabilities.registry import capability, needs, probe
-from assay.harness.models.subject import compat, positions, samples
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject, compat, positions, samples
 from assay.harness.results.errors import Missing, first_line
 
 
@@ -33,7 +32,7 @@ def _packed_lengths(subject: Subject) -> None:
     keep a state, and the library does not refuse them there.
     """
     needs(subject, "recurrence")
-    if not subject.takes_more:
+    if not subject.bound.open:
         raise Missing("the model's forward takes no lengths of samples")
     ids = prompt(subject)[:1]
     sizes = [1, ids.shape[1] - 1]

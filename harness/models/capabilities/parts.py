@@ -15,13 +15,22 @@ from assay.harness.models.capabilities import serving, sinks
 from assay.harness.models.capabilities.blending import blends, embeds_several
 from assay.harness.models.capabilities.probing import prompt, visible
 from assay.harness.models.capabilities.registry import capability, needs, probe
-from assay.harness.models.machine.quantised_weights import is_quantised, packed
 from assay.harness.models.machine.shortage import pass_on
+from assay.harness.models.machine.weights import is_quantised, packed
 from assay.harness.models.reference import float64
-from assay.harness.models.subject import blocks, compat, configuration, lora, meant, roles, routing
+from assay.harness.models.subject import (
+    Subject,
+    blocks,
+    compat,
+    configuration,
+    lora,
+    meant,
+    passes,
+    roles,
+    selection,
+)
 from assay.harness.models.subject.lengths import SHORT
 from assay.harness.models.subject.roles import Role
-from assay.harness.models.subject.subject import Subject
 from assay.harness.models.subject.wrapped import Wrapped
 from assay.harness.results.errors import REFUSALS, Missing, Unavailable, brief, first_line
 
@@ -38,7 +47,7 @@ def _attention_only(subject: Subject) -> None:
         raise Missing(blended)
     if blended := embeds_several(subject):
         raise Missing(blended)
-    if not subject.attentions(prompt(subject)):
+    if not passes.attentions(subject, prompt(subject)):
         raise Missing("the model returns no attention weights: something else mixes its positions")
 
 
@@ -46,7 +55,7 @@ def _attention_only(subject: Subject) -> None:
 def _whole_attention(subject: Subject) -> None:
     """Attention weights sum to one over the prompt: nothing else is attended to."""
     ids = prompt(subject)
-    weights = subject.attentions(ids)
+    weights = passes.attentions(subject, ids)
     sums = [layer.double().sum(-1) for layer in weights if layer.shape[-1] == ids.shape[1]]
     if len(sums) < len(weights):
         raise Missing("attention covers more than the prompt")
@@ -128,7 +137,7 @@ def _loss_over_batches(subject: Subject) -> None:
     trainer: forward takes arguments that it does not name, and the class does not deny it.
     """
     needs(subject, "loss")
-    if not subject.takes_more or not getattr(subject.model, "accepts_loss_kwargs", True):
+    if not subject.bound.open or not getattr(subject.model, "accepts_loss_kwargs", True):
         raise Missing("the model's forward takes no num_items_in_batch")
 
 
@@ -149,7 +158,7 @@ def _parameter_gradients(subject: Subject) -> None:
         raise Unavailable("flex attention has no gradients on a CPU")
     if float64.streams(subject, subject.device):
         raise Unavailable("the float64 reference is streamed: its parameters are not in float64")
-    if routing.chooses(subject) and torch.finfo(subject.dtype).bits <= HALF:
+    if selection.chooses(subject) and torch.finfo(subject.dtype).bits <= HALF:
         raise Unavailable(
             "in 16 bits rounding chooses a token's experts, and so which have gradients"
         )

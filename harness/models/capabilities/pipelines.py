@@ -10,8 +10,8 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
+from assay.harness.models.subject import Subject
 from assay.harness.models.subject.memo import memo
-from assay.harness.models.subject.subject import Subject
 from assay.harness.results.errors import Missing
 
 FILE = "tokenizer.json"

@@ -7,8 +7,8 @@ from torch import Tensor
 from assay.harness.models.capabilities.blending import blends, embeds_several
 from assay.harness.models.capabilities.probing import affects, embedded, prompt
 from assay.harness.models.capabilities.registry import capability, needs, probe
+from assay.harness.models.subject import Subject
 from assay.harness.models.subject.positions import position_table
-from assay.harness.models.subject.subject import Subject
 from assay.harness.results.errors import Missing
 
 

@@ -8,10 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from assay.harness.models.machine.quantised_weights import rounding
+from assay.harness.models.machine.weights import rounding
+from assay.harness.models.reference.float64 import reference_of
 from assay.harness.models.reference.tolerances import TOLERANCES, distance
+from assay.harness.models.subject import Subject
 from assay.harness.models.subject.rows import Rows
-from assay.harness.models.subject.subject import Subject
 from assay.harness.results.errors import REFUSALS, Missing, first_line
 
 VISIBLE = 1e-3
@@ -56,7 +57,7 @@ def affects(subject: Subject, results: Callable[[Subject], tuple[Tensor, Tensor]
     if changes(subject, *results(subject)):
         return True
     try:
-        exact = subject.oracle
+        exact = reference_of(subject)
     except Missing:
         return False
     return bool(distance(*results(exact)).max() > EXACT)

@@ -9,11 +9,11 @@ promises some by itself.  A model that lacks one fails the run by the capability
 
 from __future__ import annotations
 
-from assay.harness.models.capabilities.registry import PROBES, probe
+from assay.harness.models.capabilities.registry import names, probe
 from assay.harness.models.machine.shortage import ENDS, shortage
+from assay.harness.models.subject import Subject
 from assay.harness.models.subject.clock import Braked
 from assay.harness.models.subject.offer import OF_TYPE, Offer
-from assay.harness.models.subject.subject import Subject
 from assay.harness.results.errors import brief
 
 CAPABILITY = "capability"
@@ -27,7 +27,7 @@ def lacking(subject: Subject) -> dict[str, str]:
     """
     if not isinstance(subject.offer, Offer):
         return {}
-    demanded = [name for name in PROBES if name in subject.offer.demanded]
+    demanded = [name for name in names() if name in subject.offer.demanded]
     demanded.sort(key=lambda name: name not in OF_TYPE)
     reasons = {name: _lack(subject, name) for name in demanded}
     return {name: why for name, why in reasons.items() if why is not None}

@@ -1,15 +1,22 @@
-"""The registry of capabilities: names, their probes, and a model's results."""
+"""The registry of capabilities: names, their probes, and a model's results.
+
+Which module probes a capability is read off the files of this folder.
+"""
 
 from __future__ import annotations
 
+import functools
+import importlib
 import math
+import re
 from collections.abc import Callable
+from pathlib import Path
 
 from assay.harness.models.capabilities import designs
 from assay.harness.models.machine.shortage import ENDS, shortage
+from assay.harness.models.subject import Subject
 from assay.harness.models.subject.clock import Braked, ForwardClock
 from assay.harness.models.subject.memo import memo
-from assay.harness.models.subject.subject import Subject
 from assay.harness.results.errors import REFUSALS, Missing, Unavailable, brief
 
 
@@ -30,7 +37,7 @@ class Capabilities:
         shortage of the machine (`models.machine.shortage`), or an error by which no model rejects
         its input.  Such an error is not cached.
         """
-        probe = PROBES[name]
+        probe = _probe(name)
         if name not in self._reasons:
             if (why := designs.why_not(self.subject, name)) is not None:
                 self._reasons[name] = why
@@ -62,7 +69,7 @@ class Capabilities:
 
         Once a pass has taken more than ``brake`` seconds, the remaining ones are not found out.
         """
-        return {name: self._described(name, brake) for name in PROBES}
+        return {name: self._described(name, brake) for name in names()}
 
     def why_missing_within(self, brake: float, name: str) -> str | None:
         """`why_missing`; raises `Braked` where a pass of the probe takes more than ``brake``
@@ -107,7 +114,30 @@ def needs(subject: Subject, name: str) -> None:
 
 
 PROBES: dict[str, Callable[[Subject], None]] = {}
-"""Capability name → a probe, which raises `Missing` if the subject lacks it."""
+"""Capability name → a probe, which raises `Missing` if the subject lacks it; of the modules that
+were imported so far.
+"""
+
+REGISTERED = re.compile(r'^@capability\("([\w-]+)"\)$', re.MULTILINE)
+
+
+def names() -> list[str]:
+    """The names of all capabilities, in the order in which reports list them."""
+    return list(_modules())
+
+
+@functools.cache
+def _modules() -> dict[str, str]:
+    """Capability name → the module of this folder that registers its probe."""
+    files = sorted(Path(__file__).parent.glob("*.py"))
+    return {name: file.stem for file in files for name in REGISTERED.findall(file.read_text())}
+
+
+def _probe(name: str) -> Callable[[Subject], None]:
+    """The probe of a capability; imports its module; KeyError for an unknown name."""
+    if name not in PROBES:
+        importlib.import_module(f"{__package__}.{_modules()[name]}")
+    return PROBES[name]
 
 
 def capability(name: str) -> Callable[[Callable[[Subject], None]], Callable[[Subject], None]]:

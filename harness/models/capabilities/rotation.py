@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from assay.harness.models.capabilities.registry import capability, needs
-from assay.harness.models.subject import rotations
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject, rotations
 from assay.harness.results.errors import Missing
 
 MADE_AGAIN = ("phi3", "phimoe", "phi4_multimodal")

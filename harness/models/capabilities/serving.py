@@ -19,9 +19,8 @@ import transformers
 from transformers import GenerationConfig
 
 from assay.harness.models.machine.shortage import pass_on
-from assay.harness.models.subject import compat
+from assay.harness.models.subject import Subject, compat
 from assay.harness.models.subject.clock import Braked
-from assay.harness.models.subject.core import Core
 from assay.harness.models.subject.memo import memo
 from assay.harness.models.subject.offer import SERVED, Offer
 from assay.harness.results.errors import REFUSALS, Missing, brief
@@ -95,7 +94,7 @@ def pages(attention: str) -> bool:
     return attention in ("sdpa", "eager") or "flash" in attention
 
 
-def why_not(subject: Core) -> str:
+def why_not(subject: Subject) -> str:
     """Why the library has no server for such a model, by its class and configuration, or empty."""
     model = subject.model
     if _kind_of_settings() is None:
@@ -113,7 +112,7 @@ def why_not(subject: Core) -> str:
     return ""
 
 
-def require(subject: Core) -> None:
+def require(subject: Subject) -> None:
     """Raise `Missing` where the library's server cannot run the model, as two requests show.
 
     Not where models of its type are recorded as served: then it is for the law to find out.
@@ -125,7 +124,7 @@ def require(subject: Core) -> None:
 
 
 @memo
-def obstacle(subject: Core) -> str:
+def obstacle(subject: Subject) -> str:
     """Why two short requests cannot be served with pages; empty if they can."""
     layers: set[int] = set()
 
@@ -148,7 +147,7 @@ def obstacle(subject: Core) -> str:
     return ""
 
 
-def _caching_layers(subject: Core, ids: list[int]) -> set[int]:
+def _caching_layers(subject: Subject, ids: list[int]) -> set[int]:
     """The layers that put keys and values into an ordinary cache; all where that cannot be seen.
 
     Some layers read those of earlier ones and put none there.
@@ -187,7 +186,7 @@ class _Noting:
 
 
 def serve(
-    subject: Core,
+    subject: Subject,
     requests: Sequence[list[int]],
     tokens: int,
     service: Service | None = None,
@@ -230,7 +229,7 @@ def serve(
 
 
 def _serve(
-    subject: Core,
+    subject: Subject,
     requests: Sequence[list[int]],
     tokens: int,
     settings: Any,
@@ -283,7 +282,7 @@ def _serve(
 
 
 @contextmanager
-def _attention_put_back(subject: Core) -> Iterator[None]:
+def _attention_put_back(subject: Subject) -> Iterator[None]:
     """Undo what the server sets, but set nothing: some parts reject the attention of the text."""
     usual = compat.settings(subject.model, compat.ATTENTION)
     try:

@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from assay.harness.models.machine.shortage import refusals_ignored
-from assay.harness.models.subject import compat
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject, compat
 
 LISTENER = "assay_listener"
 """The function's name in the library's registry."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from assay.harness.models.capabilities import pipelines
 from assay.harness.models.capabilities.registry import capability, needs
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 from assay.harness.results.errors import Missing, brief
 
 CHAT = [

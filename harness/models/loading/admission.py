@@ -7,10 +7,8 @@ from contextlib import suppress
 import torch
 
 from assay.harness.models.machine.shortage import ENDS, shortage
-from assay.harness.models.subject import meant
+from assay.harness.models.subject import Subject, meant
 from assay.harness.models.subject.configuration import LEAST_TOKENS
-from assay.harness.models.subject.core import Core
-from assay.harness.models.subject.subject import Subject
 from assay.harness.results.errors import BadInput, Missing, brief
 
 
@@ -29,7 +27,7 @@ def admit(subject: Subject) -> Subject:
     return subject
 
 
-def _refuse_unreadable(subject: Core) -> None:
+def _refuse_unreadable(subject: Subject) -> None:
     """Raise `BadInput` where the model cannot read a prompt: some versions build such models."""
     try:
         subject(_prompt(subject, subject.shortest))
@@ -38,7 +36,7 @@ def _refuse_unreadable(subject: Core) -> None:
         raise BadInput(f"{subject.name}: cannot run a prompt ({why})") from error
 
 
-def _refuse_lost_rows(subject: Core) -> None:
+def _refuse_lost_rows(subject: Subject) -> None:
     """Raise `BadInput` where a causal language model does not return logits for each token."""
     try:
         subject.rows(_prompt(subject, max(LEAST_TOKENS, subject.shortest)), states=False)
@@ -51,5 +49,5 @@ def _refuse_lost_rows(subject: Core) -> None:
         ) from error
 
 
-def _prompt(subject: Core, n: int) -> torch.Tensor:
+def _prompt(subject: Subject, n: int) -> torch.Tensor:
     return subject.content(torch.arange(n, device=subject.device)[None])

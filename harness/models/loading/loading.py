@@ -25,7 +25,7 @@ from assay.harness.models.loading.checkpoints import (
     inspect_checkpoint,
     refuse_short_context,
 )
-from assay.harness.models.machine import accelerators, allocation, quantised_weights
+from assay.harness.models.machine import accelerators, quantised_weights, weights
 from assay.harness.models.machine import placement as placing
 from assay.harness.models.machine.devices import (
     DTYPES,
@@ -36,7 +36,7 @@ from assay.harness.models.machine.devices import (
 )
 from assay.harness.models.machine.placement import Placement
 from assay.harness.models.machine.shortage import ENDS, MEMORY, shortage
-from assay.harness.models.subject import compat
+from assay.harness.models.subject import Subject, compat
 from assay.harness.models.subject.wrapped import Wrapped
 from assay.harness.results.errors import BadInput, Missing, brief, listed
 from assay.harness.results.quiet import quiet
@@ -66,6 +66,11 @@ class Loaded:
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase | None
     digest: str
+
+    @property
+    def subject(self) -> Subject:
+        """The model as one that claims examine."""
+        return Subject(self.name, self.model, self.tokenizer, self.digest)
 
 
 def load(
@@ -160,7 +165,7 @@ def adopt(
     _check_finite(name, model)
     digest = digests.digest(model)
     with quiet():
-        if quantised_weights.is_quantised(model):
+        if weights.is_quantised(model):
             dtype = model.dtype  # a cast would change more than the dtype
         if dtype != model.dtype and isinstance(model, Wrapped):
             model.to(dtype=dtype)  # type: ignore[call-arg]
@@ -326,7 +331,7 @@ def _ready(loaded: Loaded, device: torch.device) -> Loaded:
     _check_tokenizer(loaded)
     module: nn.Module = loaded.model
     try:
-        if not placing.is_dispatched(module) and not quantised_weights.is_quantised(module):
+        if not weights.is_dispatched(module) and not weights.is_quantised(module):
             module.to(device)
     except (RuntimeError, TypeError, NotImplementedError) as error:
         raise BadInput(f"{loaded.name}: cannot be moved to {device} ({brief(error)})") from error
@@ -335,5 +340,5 @@ def _ready(loaded: Loaded, device: torch.device) -> Loaded:
         with suppress(Missing):
             compat.set_experts(loaded.model, "eager")
     module.eval().requires_grad_(False)
-    allocation.allocated(module)
+    weights.allocated(module)
     return loaded

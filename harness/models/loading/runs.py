@@ -17,9 +17,8 @@ from assay.harness.models.capabilities import recorded
 from assay.harness.models.machine import accelerators, placement
 from assay.harness.models.machine.devices import AUTO, dtype_name
 from assay.harness.models.machine.shortage import ENDS, shortage
-from assay.harness.models.subject import compat, meant
+from assay.harness.models.subject import Subject, compat, meant
 from assay.harness.models.subject.clock import Braked, ForwardClock
-from assay.harness.models.subject.subject import Subject
 from assay.harness.results.errors import BadInput, brief
 from assay.harness.results.records import Attends, Recorded, RunRecord, SubjectRecord
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from assay.harness.models.machine import placement
+from assay.harness.models.machine import weights
 
 LINE = 64
 """Bytes to which torch aligns its allocations; addresses count modulo this."""
@@ -32,28 +32,25 @@ NAMES = ("odd",)
 Layout = Callable[[str, Tensor], tuple[int, tuple[int, ...]]]
 """Name and tensor → the start address modulo `LINE`, and the strides."""
 
-_drawn: random.Random | None = None
-"""The random source of the start addresses, inside `odd`."""
-
 
 @contextmanager
 def odd() -> Iterator[None]:
-    """Within a block, the tensors of loaded or copied models begin at odd multiples of 8 bytes."""
-    global _drawn
-    before, _drawn = _drawn, random.Random(0)
-    try:
-        yield
-    finally:
-        _drawn = before
-
-
-def allocated(model: nn.Module) -> None:
-    """Move the tensors of a model that was loaded or copied, inside `odd`; else do nothing.
+    """Within a block, the tensors of loaded or copied models begin at odd multiples of 8 bytes.
 
     Models that accelerate dispatches stay: it recognises tied weights by their addresses.
     """
-    if (draws := _drawn) is not None and not placement.is_dispatched(model):
-        move(model, lambda _, tensor: (draws.choice(ODD), tensor.stride()))
+    draws = random.Random(0)
+
+    def move_to_odd(model: nn.Module) -> None:
+        if not weights.is_dispatched(model):
+            move(model, lambda _, tensor: (draws.choice(ODD), tensor.stride()))
+
+    before = weights.MOVES[:]
+    weights.MOVES[:] = [move_to_odd]
+    try:
+        yield
+    finally:
+        weights.MOVES[:] = before
 
 
 @contextmanager

@@ -32,6 +32,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from assay.harness.models.machine.quantised_weights import parts
+from assay.harness.models.machine.weights import offloaded
 from assay.harness.results.errors import BadInput
 
 NAMED = ("auto", "balanced", "balanced_low_0", "sequential")
@@ -94,16 +95,6 @@ def _is_place(place: object) -> bool:
         return torch.device(place).type != "meta"
     except RuntimeError:
         return False
-
-
-def is_dispatched(model: nn.Module) -> bool:
-    """Whether accelerate moves this model's inputs or weights."""
-    return getattr(model, "hf_device_map", None) is not None
-
-
-def offloaded(model: nn.Module) -> list[str]:
-    """The parameters that are not in memory, by name."""
-    return [name for name, parameter in model.named_parameters() if parameter.is_meta]
 
 
 def tensors(model: PreTrainedModel, named: dict[str, Tensor]) -> Iterator[tuple[str, Tensor]]:

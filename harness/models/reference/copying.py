@@ -1,4 +1,5 @@
-"""Copies a model with what was patched into it: functions that its modules or hooks hold.
+"""Copies a model with what was patched into it: functions that its modules or hooks hold, and
+converts copies to another dtype.
 
 `copy.deepcopy` shares functions.  One that wraps ``model.forward``, as loggers and profilers
 install, would make the copy run the original's weights.
@@ -12,7 +13,8 @@ from functools import partial, update_wrapper
 from types import CellType, FunctionType, MethodType
 from typing import Any, TypeVar
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -36,6 +38,27 @@ def copy_model(model: Model, replaced: Mapping[int, Any] | None = None) -> Model
             elif isinstance(value, FunctionType | MethodType):
                 vars(module)[name] = _in_copy(value, copies)
     return duplicate
+
+
+def cast(model: nn.Module, dtype: torch.dtype, buffers: bool = True) -> None:
+    """Convert the floating-point parameters of ``model``, and its ``buffers``, to ``dtype``, in
+    place.
+
+    Complex ones stay complex, of that precision or the least that there is: `nn.Module.to` takes
+    their real part alone, which is the cosine of a rotation without its sine.
+    """
+    wide = torch.complex128 if dtype == torch.float64 else torch.complex64
+
+    def converted(tensor: Tensor) -> Tensor:
+        if tensor.is_complex():
+            return tensor.to(wide)
+        return tensor.to(dtype) if tensor.is_floating_point() else tensor
+
+    kept = {} if buffers else dict(model.named_buffers())
+    model._apply(converted)
+    for name, buffer in kept.items():
+        owner, _, own = name.rpartition(".")
+        model.get_submodule(owner)._buffers[own] = buffer
 
 
 def _in_copy(value: Any, copies: dict[int, Any]) -> Any:

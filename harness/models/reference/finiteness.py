@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from assay.harness.models.machine import memory
+from assay.harness.models.subject import Subject
 from assay.harness.models.subject.memo import memo
 from assay.harness.models.subject.rows import Rows
-from assay.harness.models.subject.subject import Subject
 from assay.harness.results.errors import Missing
 
 AT_ONCE = 256
@@ -73,7 +73,7 @@ def of_vocabulary(subject: Subject) -> str:
 
 def tokens_alone(subject: Subject) -> int:
     """About how many tokens `of_vocabulary` runs: all, or as many as a profile's reach allows."""
-    most = subject.reach * PASSES / max(1, subject.model.num_parameters())
+    most = subject.settings.reach * PASSES / max(1, subject.model.num_parameters())
     return int(min(most, len(_text(subject))))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -17,48 +17,75 @@ import torch
 from torch.overrides import TorchFunctionMode
 from transformers import PreTrainedModel
 
-from assay.harness.models.machine import allocation, memory, placement
-from assay.harness.models.machine.quantised_weights import dense_sizes, is_plain, is_quantised
+from assay.harness.models.machine import memory
 from assay.harness.models.machine.shortage import ENDS, pass_on, shortage
-from assay.harness.models.reference import dequantised
-from assay.harness.models.reference.copying import copy_model
-from assay.harness.models.reference.upcasting import Upcast, as_parameter, with_buffers_in_float64
-from assay.harness.models.subject import compat
-from assay.harness.models.subject.core import Core
+from assay.harness.models.machine.weights import (
+    allocated,
+    dense_sizes,
+    has_quantised_parts,
+    is_plain,
+    is_quantised,
+    offloaded,
+)
+from assay.harness.models.reference.copying import cast, copy_model
+from assay.harness.models.subject import Subject, compat
+from assay.harness.models.subject.drawing import Drawn
 from assay.harness.models.subject.lengths import LONG
+from assay.harness.models.subject.memo import memo
+from assay.harness.models.subject.settings import SubjectSettings
 from assay.harness.results.errors import REFUSALS, Missing, brief, first_line
 
 
-class Drawn(TorchFunctionMode):
-    """Draws random numbers in ``dtype``, then converts them to the requested dtype.
+def reference_of(subject: Subject) -> Subject:
+    """The same model in float64, parameter for parameter; itself where it already is.
 
-    One seed gives other numbers in float64 than in float32.  ``drew`` says whether any were drawn.
+    The first use builds it, and it stays with the subject.  Raises `Missing` where the model does
+    not run in float64: there is no reference then.
     """
-
-    def __init__(self, dtype: torch.dtype) -> None:
-        super().__init__()
-        self.dtype, self.drew = dtype, False
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        if func not in (torch.randn, torch.rand):
-            return func(*args, **kwargs)
-        self.drew = True
-        dtype = kwargs.get("dtype") or torch.get_default_dtype()
-        return func(*args, **kwargs | {"dtype": self.dtype}).to(dtype)
+    if subject.dtype == torch.float64:
+        return subject
+    if subject.reference is None:
+        for why in _refusals(subject):
+            raise Missing(why)
+        subject.reference = _built(subject)
+    return subject.reference
 
 
-def draws(oracle: Core) -> bool:
+@memo
+def _refusals(subject: Subject) -> list[str]:
+    """Why the model does not run in float64, once that was tried."""
+    return []
+
+
+def _built(subject: Subject) -> Subject:
+    with ExitStack() as pauses:
+        for clock in subject.clocks:
+            pauses.enter_context(clock.paused())
+        model = float64_copy(subject)
+    settings = SubjectSettings(attends=subject.settings.attends, home=subject.device)
+    name = f"{subject.name} in float64"
+    reference = Subject(name, model, settings=settings, provenance=subject.provenance)
+    for clock in subject.clocks:
+        clock.watch(model)
+    try:
+        require_runs(reference, subject)
+    except Missing as missing:
+        _refusals(subject).append(str(missing))
+        raise
+    if draws(reference):
+        reference.settings = replace(settings, drawn_as=subject.dtype)
+    return reference
+
+
+def draws(reference: Subject) -> bool:
     """Whether a long prompt's pass draws random numbers: some models hash or sample with them.
 
     Asked of the float64 copy: in 16 bits a long pass takes minutes on many processors.
     """
-    n = min(oracle.context or LONG, LONG)
-    noted = Drawn(oracle.dtype)
+    n = min(reference.context or LONG, LONG)
+    noted = Drawn(reference.dtype)
     with suppress(*REFUSALS), noted:
-        oracle(oracle.content(torch.arange(n, device=oracle.device)[None]), states=False)
+        reference(reference.content(torch.arange(n, device=reference.device)[None]), states=False)
     return noted.drew
 
 
@@ -66,63 +93,44 @@ WAYS = ("auto", "copy", "stream", "cpu")
 """The values of the setting `oracle`; ``cpu`` computes the reference on the CPU."""
 
 
-LARGE = 2**28
-"""Bytes in float64 from which on a modified copy of a model has a reference without weights."""
-
-
-def make_room(subject: Core) -> None:
-    """Drop the float64 copy of a large model, which is made again when it is next needed."""
-    if subject.known_reference is not None and way_of_copies(subject) == "stream":
-        for clock in subject.clocks:
-            clock.forget(subject.known_reference.model)
-        subject.known_reference = None
-        memory.give_back()
-
-
-def way_of_copies(subject: Core) -> str:
-    """The `oracle` of modified copies of ``subject``: there is one large float64 copy at most.
-
-    Copies run few passes, and one reference of a large model takes as much memory as two models.
-    """
-    large = _numbers(subject) * torch.float64.itemsize > LARGE
-    return "stream" if subject.oracle_way == "auto" and large else subject.oracle_way
-
-
-def _numbers(subject: Core) -> int:
-    return sum(dense_sizes(subject.model).values())
-
-
-def streams(subject: Core, device: torch.device) -> bool:
+def streams(subject: Subject, device: torch.device) -> bool:
     """Whether the reference on ``device`` upcasts weights where they are used."""
     model = subject.model
-    if subject.oracle_way == "copy" or placement.offloaded(model):
+    if subject.settings.float64 == "copy" or offloaded(model):
         return False
-    if subject.oracle_way == "stream":
+    if subject.settings.float64 == "stream":
         return True
-    return not memory.holds_copies(device, _numbers(subject) * torch.float64.itemsize)
+    return not memory.holds_copies(device, float64_bytes(subject))
 
 
-def _streamed(subject: Core, device: torch.device) -> PreTrainedModel | None:
+def float64_bytes(subject: Subject) -> int:
+    """Bytes of the model's weights in float64."""
+    return sum(dense_sizes(subject.model).values()) * torch.float64.itemsize
+
+
+def _streamed(subject: Subject, device: torch.device) -> PreTrainedModel | None:
     """A copy without weights of its own on ``device``; None where the model cannot be copied."""
+    from assay.harness.models.reference import dense_weights, upcasting
+
     if is_quantised(subject.model) and device != subject.device:
         return None
     replaced = {
-        id(each): as_parameter(each.to(device))
+        id(each): upcasting.as_parameter(each.to(device))
         for each in subject.model.parameters()
         if each.is_floating_point() and is_plain(each)
     }
     with suppress(*REFUSALS):
-        replaced |= dequantised.unpacked_where_used(subject.model)
+        replaced |= dense_weights.unpacked_where_used(subject.model)
         duplicate = copy_model(subject.model, replaced)
-        dequantised.with_plain_layers(duplicate)
+        dense_weights.with_plain_layers(duplicate)
         weights = [p for p in duplicate.parameters() if p.is_floating_point()]
-        if all(isinstance(weight, Upcast) for weight in weights):
-            with_buffers_in_float64(duplicate)
+        if all(isinstance(weight, upcasting.Upcast) for weight in weights):
+            upcasting.with_buffers_in_float64(duplicate)
             return duplicate
     return None
 
 
-def _copied(subject: Core) -> PreTrainedModel:
+def _copied(subject: Subject) -> PreTrainedModel:
     """A copy of the model that shares no weights; rebuilt where deepcopy fails.
 
     Raises `Missing` if that also fails, or the rebuilt model computes something else.
@@ -146,7 +154,7 @@ def _copied(subject: Core) -> PreTrainedModel:
     return again
 
 
-def same_rows(subject: Core, other: Core) -> bool:
+def same_rows(subject: Subject, other: Subject) -> bool:
     """Whether both compute the same rows for a short prompt, to half the digits of their dtype."""
     rows, other_rows = (each.rows(_short_prompt(each)).tensors for each in (subject, other))
 
@@ -157,17 +165,23 @@ def same_rows(subject: Core, other: Core) -> bool:
     return all(close(row, other_rows[name]) for name, row in rows.items())
 
 
-def _short_prompt(subject: Core) -> torch.Tensor:
+def _short_prompt(subject: Subject) -> torch.Tensor:
     return subject.content(torch.arange(max(2, subject.shortest), device=subject.device)[None])
 
 
-def float64_copy(subject: Core) -> PreTrainedModel:
+def float64_copy(subject: Subject) -> PreTrainedModel:
     """The model in float64, parameter for parameter."""
-    device = torch.device("cpu") if subject.oracle_way == "cpu" else subject.device
+    device = torch.device("cpu") if subject.settings.float64 == "cpu" else subject.device
     model = _streamed(subject, device) if streams(subject, device) else None
     if model is None:
-        model = dequantised.in_dtype(_copied(subject))
-        allocation.allocated(model)
+        model = _copied(subject)
+        if has_quantised_parts(model):
+            from assay.harness.models.reference import dense_weights
+
+            dense_weights.in_dtype(model)
+        else:
+            cast(model, torch.float64)
+        allocated(model)
     if device != subject.device:
         model.to(device)  # type: ignore[arg-type]  # wrapped
     with suppress(Missing):
@@ -175,8 +189,8 @@ def float64_copy(subject: Core) -> PreTrainedModel:
     return model
 
 
-def require_runs(oracle: Core, subject: Core) -> None:
-    """Raise `Missing` where ``oracle``, the float64 copy, does not run and ``subject`` does.
+def require_runs(reference: Subject, subject: Subject) -> None:
+    """Raise `Missing` where ``reference``, the float64 copy, does not run and ``subject`` does.
 
     A copy that fails runs `widened` from then on, if that helps.
     """
@@ -184,13 +198,13 @@ def require_runs(oracle: Core, subject: Core) -> None:
     subject.rows(ids)  # an error here is unrelated to float64
     refusals = (RuntimeError, TypeError, ValueError)
     try:
-        oracle.rows(ids)
+        reference.rows(ids)
     except refusals as refused:
         if shortage(refused):
             raise
-        oracle.model.forward = _widening(oracle.model.forward)
+        reference.model.forward = _widening(reference.model.forward)
         try:
-            oracle.rows(ids)
+            reference.rows(ids)
         except refusals as error:
             if shortage(error):
                 raise

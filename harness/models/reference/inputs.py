@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from assay.harness.models.reference.tolerances import bit_equal
-from assay.harness.models.subject import roles
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject, passes, roles
 
 
 def share_changed(subject: Subject, **inputs: Tensor | None) -> float:
@@ -29,7 +28,7 @@ def meddled_with(subject: Subject) -> Iterator[None]:
     """Make the model reverse its inputs in place, within a block."""
 
     def turn(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        tensors = [kwargs.get(subject.ids_argument or ""), *roles.fed(kwargs)]
+        tensors = [kwargs.get(passes.ids_argument(subject) or ""), *roles.fed(kwargs)]
         for tensor in {id(each): each for each in (*args[:1], *tensors)}.values():
             if torch.is_tensor(tensor):
                 tensor.copy_(tensor.flip(1))

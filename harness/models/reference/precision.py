@@ -9,9 +9,10 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from assay.harness.models.machine.dispatching import Dispatching
-from assay.harness.models.machine.quantised_weights import rounding
+from assay.harness.models.machine.weights import rounding
+from assay.harness.models.reference.float64 import reference_of
+from assay.harness.models.subject import Subject
 from assay.harness.models.subject.memo import memo
-from assay.harness.models.subject.subject import Subject
 
 
 class _Watch(Dispatching):
@@ -36,7 +37,7 @@ def all_float64(subject: Subject) -> bool:
     Many models compute softmax, norms or rotary angles in float32 in every dtype; their
     reference copy is then exact only to float32's rounding.
     """
-    reference = subject.oracle
+    reference = reference_of(subject)
     with _Watch() as watch:
         reference(reference.content(torch.arange(3, device=reference.device)[None] * 5))
     return not watch.narrow

@@ -2,7 +2,7 @@
 
 A path may differ from the float64 reference by ``factor`` times the plain path's error, plus
 ``floor`` (DESIGN, 'Tolerance is calibrated, not guessed').  Errors are relative, row by row:
-‖x - oracle‖₂ / ‖oracle‖₂ over the features of one position.
+‖x - exact‖₂ / ‖exact‖₂ over the features of one position.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ there one element rounded differently makes all later rows differ by more than t
 """
 
 QUANTISED = Tolerance(factor=4.0, floor=0.02, most=math.inf, sees=math.inf)
-"""For 8-bit caches, relative to the error of an ideal one (`float8.RoundedCache`).
+"""For 8-bit caches, relative to the error of an ideal one (`quantised_caches.RoundedCache`).
 
 The ideal one is Assay's own, so it needs no limit; it loses much where its first token is small.
 """
@@ -123,7 +123,7 @@ MASKED = 1e30
 
 def distance(
     observed: Tensor,
-    oracle: Tensor,
+    exact: Tensor,
     settled: Tensor | None = None,
     sizes: Tensor | None = None,
 ) -> Tensor:
@@ -136,19 +136,19 @@ def distance(
     (like the result) in place of the rows' own lengths.
     """
     most = torch.finfo(observed.dtype).max
-    oracle = oracle.double()
-    observed = observed.to(oracle)
-    if _within(observed, most) and _within(oracle, most):
+    exact = exact.double()
+    observed = observed.to(exact)
+    if _within(observed, most) and _within(exact, most):
         if sizes is None:
-            sizes = torch.linalg.vector_norm(oracle, dim=-1)
-        return _relative(observed - oracle, sizes, settled)
-    finite = oracle.abs() < most
-    extreme = (observed.abs() == most) & (oracle.abs() >= most) & torch.isfinite(oracle)
-    same = (observed == oracle) | (extreme & (observed.sign() == oracle.sign()))
-    alike = ~finite & (same | (torch.isnan(observed) & torch.isnan(oracle)))
+            sizes = torch.linalg.vector_norm(exact, dim=-1)
+        return _relative(observed - exact, sizes, settled)
+    finite = exact.abs() < most
+    extreme = (observed.abs() == most) & (exact.abs() >= most) & torch.isfinite(exact)
+    same = (observed == exact) | (extreme & (observed.sign() == exact.sign()))
+    alike = ~finite & (same | (torch.isnan(observed) & torch.isnan(exact)))
     if sizes is None:
-        sizes = torch.linalg.vector_norm(torch.where(finite, oracle, 0.0), dim=-1)
-    return _relative(torch.where(alike, 0.0, observed - oracle), sizes, settled)
+        sizes = torch.linalg.vector_norm(torch.where(finite, exact, 0.0), dim=-1)
+    return _relative(torch.where(alike, 0.0, observed - exact), sizes, settled)
 
 
 def row_lengths(rows: Tensor) -> Tensor:
@@ -178,24 +178,24 @@ def _relative(apart: Tensor, sizes: Tensor, settled: Tensor | None) -> Tensor:
     return error if settled is None else torch.where(settled, error, 0.0)
 
 
-def incomparable(observed: Rows, oracle: Rows) -> tuple[int, bool]:
+def incomparable(observed: Rows, exact: Rows) -> tuple[int, bool]:
     """How many rows have a NaN on both sides, and whether no element can be compared."""
     rows, finite = 0, False
     for name, tensor in observed.tensors.items():
         if name == "router gap":
             continue
         if not _within(tensor, math.inf):
-            rows += int((torch.isnan(tensor) & torch.isnan(oracle[name])).any(-1).sum())
-        finite = finite or bool(torch.isfinite(oracle[name]).any())
+            rows += int((torch.isnan(tensor) & torch.isnan(exact[name])).any(-1).sum())
+        finite = finite or bool(torch.isfinite(exact[name]).any())
     return rows, not finite
 
 
-def not_a_reference(plain: Rows, oracle: Rows) -> str:
+def not_a_reference(plain: Rows, exact: Rows) -> str:
     """The tensor where the model is finite and the float64 copy is not; empty if there is none."""
     for name, tensor in plain.tensors.items():
-        if name == "router gap" or _within(oracle[name], math.inf):
+        if name == "router gap" or _within(exact[name], math.inf):
             continue
-        if bool((tensor.isfinite() & ~oracle[name].isfinite()).any()):
+        if bool((tensor.isfinite() & ~exact[name].isfinite()).any()):
             return name
     return ""
 
@@ -212,15 +212,15 @@ def worst(errors: Tensor, tensor: str, settled: Tensor | None = None) -> Distanc
     return Distance(float(errors.flatten()[flat]), tensor, row, position, typical)
 
 
-def farthest(observed: Rows, oracle: Rows, settled: Tensor | None = None) -> dict[str, Distance]:
-    """The worst row of every tensor of ``observed``, compared with ``oracle``."""
+def farthest(observed: Rows, exact: Rows, settled: Tensor | None = None) -> dict[str, Distance]:
+    """The worst row of every tensor of ``observed``, compared with ``exact``."""
     distances = {}
     for name, tensor in observed.tensors.items():
         if name == "router gap":
             continue
-        if tensor.shape != oracle[name].shape:
-            raise ValueError(f"{name}: {tuple(tensor.shape)} against {tuple(oracle[name].shape)}")
-        distances[name] = worst(distance(tensor, oracle[name], settled), name, settled)
+        if tensor.shape != exact[name].shape:
+            raise ValueError(f"{name}: {tuple(tensor.shape)} against {tuple(exact[name].shape)}")
+        distances[name] = worst(distance(tensor, exact[name], settled), name, settled)
     return distances
 
 

@@ -257,27 +257,6 @@ BY_PARTS: dict[Any, Callable[..., Tensor]] = {
 """Operations that need only parts of a weight at a time."""
 
 
-def cast(model: nn.Module, dtype: torch.dtype, buffers: bool = True) -> None:
-    """Convert the floating-point parameters of ``model``, and its ``buffers``, to ``dtype``, in
-    place.
-
-    Complex ones stay complex, of that precision or the least that there is: `nn.Module.to` takes
-    their real part alone, which is the cosine of a rotation without its sine.
-    """
-    wide = torch.complex128 if dtype == torch.float64 else torch.complex64
-
-    def converted(tensor: Tensor) -> Tensor:
-        if tensor.is_complex():
-            return tensor.to(wide)
-        return tensor.to(dtype) if tensor.is_floating_point() else tensor
-
-    kept = {} if buffers else dict(model.named_buffers())
-    model._apply(converted)
-    for name, buffer in kept.items():
-        owner, _, own = name.rpartition(".")
-        model.get_submodule(owner)._buffers[own] = buffer
-
-
 def with_buffers_in_float64(duplicate: nn.Module) -> None:
     """Convert the buffers of a model whose parameters are `Upcast`, in place."""
     for module in duplicate.modules():

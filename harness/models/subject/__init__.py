@@ -1,1 +1,9 @@
 """The model under test, as one interface: ids to rows, positions, masks and caches."""
+
+from __future__ import annotations
+
+from assay.harness.models.subject import Subject
+from assay.harness.models.subject.roles import Role
+from assay.harness.models.subject.rows import Output, Rows
+
+__all__ = ["Output", "Role", "Rows", "Subject"]

@@ -4,30 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from assay.harness.models.machine.shortage import pass_on
-from assay.harness.models.subject.core import Core
+from assay.harness.models.subject import compat
 from assay.harness.models.subject.lengths import SHORT
-from assay.harness.models.subject.wrapped import Wrapped
 from assay.harness.results.errors import Missing
+
+if TYPE_CHECKING:
+    from assay.harness.models.subject import Subject
 
 
 class _Reached(Exception):
     """Raised by a hook to end the forward pass; caught in this module."""
 
 
-def find(subject: Core) -> nn.ModuleList:
+def find(subject: Subject) -> nn.ModuleList:
     """The list of modules that contains the blocks, one for each layer.
 
     A model that shares one block among its layers has a shorter list.  Raises LookupError where
     there is no such list.
     """
-    model, layers = subject.model, subject.layers
-    if isinstance(model, Wrapped):
+    model: Any = subject.model
+    layers = subject.layers
+    if compat.is_wrapped(model):
         if model.stack is None:
             raise LookupError(f"{subject.name}: a pass runs no list of blocks")
         return nn.ModuleList(model.stack.children())
@@ -42,7 +45,7 @@ def find(subject: Core) -> nn.ModuleList:
 
 
 @contextmanager
-def layers_kept(subject: Core, first: int | None = None) -> Iterator[None]:
+def layers_kept(subject: Subject, first: int | None = None) -> Iterator[None]:
     """Run only the ``first`` blocks in a block of code, where the model's code reads their number
     in every pass; afterwards the number is the former one, even if the code set another.
     """
@@ -55,7 +58,7 @@ def layers_kept(subject: Core, first: int | None = None) -> Iterator[None]:
         config.num_hidden_layers = usual
 
 
-def _run_by_a_pass(subject: Core, lists: list[nn.ModuleList]) -> list[nn.ModuleList]:
+def _run_by_a_pass(subject: Subject, lists: list[nn.ModuleList]) -> list[nn.ModuleList]:
     """Those of ``lists`` that a prompt's pass calls: not the blocks of an image encoder."""
     called: list[nn.Module] = []
     hooks = [
@@ -76,7 +79,7 @@ def _run_by_a_pass(subject: Core, lists: list[nn.ModuleList]) -> list[nn.ModuleL
 
 
 @contextmanager
-def states(subject: Core) -> Iterator[dict[str, tuple[Tensor, ...]]]:
+def states(subject: Subject) -> Iterator[dict[str, tuple[Tensor, ...]]]:
     """Collect the first block's input and every block's output in the passes within a block.
 
     Yields an empty mapping, filled as ``hidden_states`` when the pass has ended; it stays empty
@@ -106,13 +109,14 @@ def states(subject: Core) -> Iterator[dict[str, tuple[Tensor, ...]]]:
         collected["hidden_states"] = tuple(calls)
 
 
-def output(subject: Core, depth: int, ids: Tensor | None, **arguments: Any) -> Tensor:
+def output(subject: Subject, depth: int, ids: Tensor | None, **arguments: Any) -> Tensor:
     """The output of block ``depth`` [batch, n, hidden]; for depth 0 the first block's input.
 
     Runs the model's own forward up to block ``depth``: the later ones do not run.  Raises
     ValueError for a depth beyond the model's, LookupError where the block is never called as a
     module, and `Missing` where its output is not one row for each token.
     """
+    _find_arguments(subject)
     if not 0 <= depth <= subject.layers:
         raise ValueError(f"{subject.name} has {subject.layers} blocks, not {depth}")
     states: list[Tensor] = []
@@ -147,6 +151,11 @@ def output(subject: Core, depth: int, ids: Tensor | None, **arguments: Any) -> T
     raise LookupError(f"{subject.name}: block {depth} was never run")
 
 
+def _find_arguments(subject: Subject) -> None:
+    """Find the arguments that are found by passes, before hooks end a pass early."""
+    _ = subject.positions_argument, subject.cache_argument
+
+
 def _by_position(states: Tensor, batch: int, n: int, what: str) -> Tensor:
     """``states`` if they are [batch, n, features]; some models add rows, streams or axes."""
     if not torch.is_tensor(states) or states.ndim != 3 or states.shape[:2] != (batch, n):
@@ -155,11 +164,12 @@ def _by_position(states: Tensor, batch: int, n: int, what: str) -> Tensor:
     return states
 
 
-def head_input(subject: Core, ids: Tensor | None, **arguments: Any) -> Tensor:
+def head_input(subject: Subject, ids: Tensor | None = None, **arguments: Any) -> Tensor:
     """The output embedding's input: [batch, n, hidden], after the final norm.
 
     Raises LookupError where there is no output embedding, or a pass does not run it.
     """
+    _find_arguments(subject)
     head = subject.model.get_output_embeddings()
     if head is None:
         raise LookupError(f"{subject.name} has no output embedding")

@@ -10,14 +10,16 @@ import math
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
-from assay.harness.models.machine import accelerators, hanging, placement
+from assay.harness.models.machine import accelerators, hanging, weights
 from assay.harness.models.subject import roles
-from assay.harness.models.subject.core import Core
+
+if TYPE_CHECKING:
+    from assay.harness.models.subject import Subject
 
 ELSEWHERE = "seconds in passes of models of another size"
 """The name of that detail of a result; a part of its "seconds in forward passes"."""
@@ -62,7 +64,7 @@ class ForwardClock:
         self.size: tuple[int, int] | None = None
         self.work = {"own": [0, 0], "reference": [0, 0]}
         self._watching = False
-        self._subject: Core | None = None
+        self._subject: Subject | None = None
         self._depth = 0
         self._recorded = False
         self._since = 0.0
@@ -83,15 +85,15 @@ class ForwardClock:
             raise Braked(f"stopped after {self.elapsed:.3g} s")
 
     @contextmanager
-    def watching(self, subject: Core) -> Iterator[ForwardClock]:
+    def watching(self, subject: Subject) -> Iterator[ForwardClock]:
         """Count passes within the block, including those that raise.
 
         The float64 reference's passes count as well, once the block has built it.
         """
         self._watching, self._subject = True, subject
         self.watch(subject.model)
-        if subject.known_reference is not None:  # no name, which would keep it in memory
-            self.watch(subject.known_reference.model)
+        if subject.reference is not None:  # no name, which would keep it in memory
+            self.watch(subject.reference.model)
         subject.clocks.append(self)
         _CLOCKS.append(self)
         try:
@@ -190,7 +192,7 @@ class ForwardClock:
         if self._subject is None:
             return
         device = self._subject.device
-        if placement.is_dispatched(self._subject.model):
+        if weights.is_dispatched(self._subject.model):
             accelerators.wait_for_all(accelerators.kind_here())
         else:
             accelerators.wait(device)

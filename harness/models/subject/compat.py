@@ -76,6 +76,19 @@ def from_gguf(name: str) -> dict[str, Any]:
 
 # -- what a model is ------------------------------------------------------------------------------
 
+WRAPPED = "wrapped"
+"""The model type of a plain module or a function (`models.subject.wrapped`)."""
+
+
+def is_wrapped(model: PreTrainedModel) -> bool:
+    """Whether ``model`` wraps a plain module or a function."""
+    return model.config.model_type == WRAPPED
+
+
+def is_of_the_library(model: Any) -> bool:
+    """Whether the model's class is one of transformers."""
+    return type(model).__module__.startswith("transformers.")
+
 
 def can_generate(model: PreTrainedModel) -> bool:
     """Whether ``model`` says that it generates.

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import math
 import re
+from typing import TYPE_CHECKING
 
 from assay.harness.models.subject import lengths, rotations
 from assay.harness.models.subject.memo import memo
-from assay.harness.models.subject.subject import Subject
+
+if TYPE_CHECKING:
+    from assay.harness.models.subject import Subject
 
 FIELDS = re.compile(
     r".*window.*|.*chunk_size|.*chunk_length|local_attention|.*block_size|.*(d_)?conv(_kernel.*)?"

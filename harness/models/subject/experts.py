@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -12,8 +12,10 @@ from torch import Tensor, nn
 from assay.harness.models.machine.shortage import refusals_ignored
 from assay.harness.models.subject import compat
 from assay.harness.models.subject.memo import memo
-from assay.harness.models.subject.subject import Subject
 from assay.harness.results.errors import Missing, first_line
+
+if TYPE_CHECKING:
+    from assay.harness.models.subject import Subject
 
 NAMED = "batched_mm"
 """An implementation that every device has, in every version with named implementations."""

@@ -13,15 +13,18 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from assay.harness.models.subject import compat
-from assay.harness.models.subject.core import Core, Output, Pass
-from assay.harness.models.subject.rows import Rows
+from assay.harness.models.subject.rows import Output, Rows
+
+if TYPE_CHECKING:
+    from assay.harness.models.subject import Subject
+    from assay.harness.models.subject.passes import Pass
 
 IN_MEMORY = 1 << 26
 """Bytes of rows kept in memory for each model, and as many for its float64 reference."""
@@ -112,20 +115,20 @@ class _Kept:
         return raw.view(self.like.dtype).view(self.shape).to(self.like.device)
 
 
-def of(subject: Core) -> KeptRows:
+def of(subject: Subject) -> KeptRows:
     """The rows kept for ``subject``."""
     kept: KeptRows = vars(subject).setdefault(_KEPT, KeptRows())
     return kept
 
 
-def spared(subject: Core) -> tuple[int, int]:
+def spared(subject: Subject) -> tuple[int, int]:
     """Passes and tokens of ``subject`` and its float64 reference that were looked up so far."""
-    each = [of(model).spared for model in (subject, subject.known_reference) if model is not None]
+    each = [of(model).spared for model in (subject, subject.reference) if model is not None]
     return sum(passes for passes, _ in each), sum(tokens for _, tokens in each)
 
 
 @contextmanager
-def reused(*subjects: Core) -> Iterator[None]:
+def reused(*subjects: Subject) -> Iterator[None]:
     """Look plain passes of ``subjects`` up within a block, and keep new ones."""
     before = [(each, of(each).open) for each in subjects]
     for each in subjects:
@@ -137,7 +140,7 @@ def reused(*subjects: Core) -> Iterator[None]:
             of(each).open = was
 
 
-def key(subject: Core, request: Pass) -> Key | None:
+def key(subject: Subject, request: Pass) -> Key | None:
     """What the rows of a pass depend on; None where they are not to be kept.
 
     Weights count by their place and version: a claim may change them within a block.

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 
 from assay.harness.models.machine.shortage import pass_on
-from assay.harness.models.subject import compat, configuration, meant, positions
-from assay.harness.models.subject.core import Core
+from assay.harness.models.subject import compat, configuration, positions
 from assay.harness.models.subject.memo import memo
+
+if TYPE_CHECKING:
+    from assay.harness.models.subject import Subject
 
 SHORT = 8
 """Tokens that every model takes, or its context's."""
@@ -24,14 +28,14 @@ ONE_LONG_IN = 8
 
 
 @memo
-def _parameters(subject: Core) -> int:
+def _parameters(subject: Subject) -> int:
     """The model's parameters, counted once: every prompt asks, and a count visits each module."""
     return max(1, subject.model.num_parameters())
 
 
-def usual_longest(subject: Core) -> int:
+def usual_longest(subject: Subject) -> int:
     """The tokens of a usual prompt, so that one pass costs at most the subject's ``reach``."""
-    within = subject.reach / _parameters(subject)
+    within = subject.settings.reach / _parameters(subject)
     return LONG if within > LONG else max(FEWEST, int(within))
 
 
@@ -39,24 +43,24 @@ MOST_LOGITS = 2**29
 """Logits of the longest prompt, at most: two gigabytes in float32."""
 
 
-def farthest(subject: Core) -> int:
+def farthest(subject: Subject) -> int:
     """The tokens of the prompt that is to pass a model's windows and rotations.
 
     One example of a law: it may cost as much as the profile's ``far`` allows.
     """
-    within = subject.far / _parameters(subject)
+    within = subject.settings.far / _parameters(subject)
     vocabulary = getattr(subject.config, "vocab_size", None) or 1
     return max(LONG, int(min(within, MOST_LOGITS / vocabulary)))
 
 
-def is_large(subject: Core) -> bool:
+def is_large(subject: Subject) -> bool:
     """Whether a usual prompt is so short that a pass reads more weights than tokens: above 67
     million parameters within the reach of `quick`.
     """
     return usual_longest(subject) <= 2 * FEWEST
 
 
-def context(subject: Core) -> int | None:
+def context(subject: Subject) -> int | None:
     """The longest prompt that the positions allow, or None where there is no limit."""
     table = positions.position_table(subject)
     if table is not None:
@@ -65,9 +69,13 @@ def context(subject: Core) -> int | None:
     return configuration.context(subject.config)
 
 
-def shortest(subject: Core) -> int:
+def shortest(subject: Subject) -> int:
     """The shortest prompt that the model takes, up to `SHORT`; 1 if it takes none of them."""
-    if meant.direction(subject).ways == meant.CAUSAL or compat.can_generate(subject.model):
+    if compat.can_generate(subject.model):
+        return 1
+    from assay.harness.models.subject import meant
+
+    if meant.direction(subject).ways == meant.CAUSAL:
         return 1
     for n in range(1, SHORT + 1):
         try:

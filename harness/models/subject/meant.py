@@ -19,14 +19,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from transformers.models.auto import modeling_auto
 
 from assay.harness.models.subject import compat
-from assay.harness.models.subject.core import Core
 from assay.harness.models.subject.memo import memo
 from assay.harness.results.errors import Missing
+
+if TYPE_CHECKING:
+    from assay.harness.models.subject import Subject
 
 CAUSAL, BOTH = "causal", "both"
 WAYS = (CAUSAL, BOTH)
@@ -73,10 +75,10 @@ class Meant:
 
 
 @memo
-def direction(subject: Core) -> Meant:
+def direction(subject: Subject) -> Meant:
     """How ``subject`` is meant to attend."""
-    if subject.attends is not None:
-        return Meant(subject.attends, f"--attends {subject.attends} says so")
+    if (attends := subject.settings.attends) is not None:
+        return Meant(attends, f"--attends {attends} says so")
     if subject.is_encoder_decoder:
         return Meant(CAUSAL, "the decoder of an encoder-decoder writes token after token")
     model = subject.model
@@ -94,7 +96,7 @@ def direction(subject: Core) -> Meant:
     )
 
 
-def is_causal(subject: Core) -> bool:
+def is_causal(subject: Subject) -> bool:
     """Whether ``subject`` is meant to be causal; raises `Missing` where nothing decides."""
     if (meant := direction(subject)).ways is None:
         raise Missing(meant.why)
@@ -109,7 +111,7 @@ def _by_field(config: Any) -> Meant | None:
     return None
 
 
-def _by_class(subject: Core) -> Meant | None:
+def _by_class(subject: Subject) -> Meant | None:
     """By the mappings of transformers, for a model type that is in them."""
     config, name = subject.config, type(subject.model).__name__
     types = dict.fromkeys((subject.model.config.model_type, config.model_type))

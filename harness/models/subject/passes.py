@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from assay.harness.models.machine.shortage import pass_on
-from assay.harness.models.reference.float64 import Drawn
 from assay.harness.models.subject import (
     blocks,
     compat,
@@ -20,19 +19,44 @@ from assay.harness.models.subject import (
     positions,
     returned,
     roles,
-    routing,
+    selection,
 )
-from assay.harness.models.subject.core import Core, Output, Pass
+from assay.harness.models.subject.drawing import Drawn
 from assay.harness.models.subject.lengths import SHORT
 from assay.harness.models.subject.roles import Role
-from assay.harness.models.subject.rows import Rows
+from assay.harness.models.subject.rows import Output, Rows
 from assay.harness.results.errors import REFUSALS, Missing
+
+if TYPE_CHECKING:
+    from assay.harness.models.subject import Subject
 
 SETTINGS = (Role.NAMED_OUTPUT, Role.STATES, Role.ATTENTIONS)
 """Arguments that choose what a pass returns: left out where a forward does not take them."""
 
 
-def run(subject: Core, request: Pass) -> Output:
+@dataclass(frozen=True)
+class Pass:
+    """A request for a pass: the arguments of `harness.models.subject.Subject.__call__`."""
+
+    ids: Tensor | None
+    embeddings: Tensor | None
+    positions: Tensor | None
+    mask: Tensor | None
+    cache: Any
+    keep: bool
+    states: bool
+    options: dict[str, Any]
+
+    @property
+    def inputs(self) -> Tensor:
+        """The ids [batch, n] or the embeddings [batch, n, hidden]; ValueError without either."""
+        inputs = self.ids if self.ids is not None else self.embeddings
+        if inputs is None:
+            raise ValueError("neither ids nor embeddings were given")
+        return inputs
+
+
+def run(subject: Subject, request: Pass) -> Output:
     """Run the model once; without gradients unless the embeddings or a parameter require one.
 
     Where the laws share the pass, it is looked up instead (`kept_rows.reused`).
@@ -47,23 +71,22 @@ def run(subject: Core, request: Pass) -> Output:
     return output
 
 
-def _run(subject: Core, request: Pass) -> Output:
+def _run(subject: Subject, request: Pass) -> Output:
     batch, n = request.inputs.shape[:2]
-    if away := subject.home is not None and subject.home != subject.device:
+    home, drawn_as = subject.settings.home, subject.settings.drawn_as
+    if away := home is not None and home != subject.device:
         request = _moved(request, subject.device)
     positional, named = called_with(subject, request)
     wants_gradient = request.embeddings is not None and request.embeddings.requires_grad
     wants_gradient = wants_gradient or any(p.requires_grad for p in subject.model.parameters())
     gradients = torch.set_grad_enabled(wants_gradient)
-    drawing = Drawn(subject.drawn_as) if subject.drawn_as else nullcontext()
-    listening, choosing = routing.listening(subject), routing.choosing(subject)
+    drawing = Drawn(drawn_as) if drawn_as else nullcontext()
     hooked = blocks.states(subject) if request.states and not returns_states(subject) else None
     with (
         gradients,
         uncompiled(subject),
         drawing,
-        listening as scores,
-        choosing as choices,
+        _routed(subject) as (scores, choices),
         hooked or nullcontext({}) as states,
         _embedded(subject, request.embeddings),
     ):
@@ -75,11 +98,13 @@ def _run(subject: Core, request: Pass) -> Output:
         # A row depends on every row that it attends to: all of them under a caller's mask.
         top_k = subject.config.num_experts_per_tok if scores else 0
         ahead = request.mask is not None
+        from assay.harness.models.subject import routing
+
         rows.tensors["router gap"] = routing.gap(scores, top_k, batch, ahead, choices)
-    elif routing.selects(subject):
+    elif selection.selects(subject):
         rows.tensors["router gap"] = torch.ones(batch, n, 1, device=subject.device)
     if away:
-        rows = rows.map(lambda tensor: tensor.to(subject.home))
+        rows = rows.map(lambda tensor: tensor.to(home))
     cache = None
     if request.keep or request.cache is not None:
         cache = roles.returned_cache(output, subject.cache_argument)
@@ -87,6 +112,18 @@ def _run(subject: Core, request: Pass) -> Output:
         compat.count(cache, request.cache, n)
     loss = output.get("loss") if Role.LABELS in request.options else None
     return Output(rows, cache, pooled, loss)
+
+
+@contextmanager
+def _routed(subject: Subject) -> Iterator[tuple[list[Tensor], list[Tensor]]]:
+    """The scores of routers and the gaps of choices, after a pass in the block (`routing`)."""
+    if not selection.routes(subject) and not selection.chooses(subject):
+        yield [], []
+        return
+    from assay.harness.models.subject import routing
+
+    with routing.listening(subject) as scores, routing.choosing(subject) as choices:
+        yield scores, choices
 
 
 def _moved(request: Pass, device: torch.device) -> Pass:
@@ -100,18 +137,18 @@ def _moved(request: Pass, device: torch.device) -> Pass:
     return replace(request, **moved)
 
 
-def returns_states(subject: Core) -> bool:
+def returns_states(subject: Subject) -> bool:
     """Whether a pass can be asked for the states; else they are read by hooks at the blocks."""
-    return subject.takes_more or subject.takes(Role.STATES)
+    return subject.bound.open or subject.takes(Role.STATES)
 
 
-def takes_embeddings(subject: Core) -> bool:
+def takes_embeddings(subject: Subject) -> bool:
     """Whether forward takes embeddings; else they replace what the embedding returns."""
-    return subject.takes_more or subject.takes(Role.EMBEDDINGS)
+    return subject.bound.open or subject.takes(Role.EMBEDDINGS)
 
 
 @contextmanager
-def _embedded(subject: Core, embeddings: Tensor | None) -> Iterator[None]:
+def _embedded(subject: Subject, embeddings: Tensor | None) -> Iterator[None]:
     """Make the model's embedding return ``embeddings`` [batch, n, hidden] within a block.
 
     Raises `Missing` where the embedding is not given the ids as a whole, and nothing else.
@@ -141,20 +178,26 @@ def _embedded(subject: Core, embeddings: Tensor | None) -> Iterator[None]:
         raise Missing("the model does not embed its ids as a whole, and takes no embeddings")
 
 
-def called_with(subject: Core, request: Pass) -> tuple[tuple[Tensor, ...], dict[str, Any]]:
+def called_with(subject: Subject, request: Pass) -> tuple[tuple[Tensor, ...], dict[str, Any]]:
     """What the model's forward is called with: the ids where it has no name for them, and its
     arguments by name.
     """
     fit = _arguments(subject, request)
-    if not subject.takes_more:
+    if not subject.bound.open:
         fit = {role: v for role, v in fit.items() if role not in SETTINGS or role in subject.bound}
     if subject.takes(Role.IDS) or Role.IDS not in fit:
         return (), subject.bound.named(fit)
-    ids, rest, name = fit.pop(Role.IDS), subject.bound.named(fit), subject.ids_argument
+    ids, rest, name = fit.pop(Role.IDS), subject.bound.named(fit), ids_argument(subject)
     return ((ids,), rest) if name is None else ((), {name: ids, **rest})
 
 
-def _arguments(subject: Core, request: Pass) -> dict[str, Any]:
+def ids_argument(subject: Subject) -> str | None:
+    """The name of forward's argument for the ids; None where it has none."""
+    bound = subject.bound
+    return bound[Role.IDS] if Role.IDS in bound else roles.ids_argument(subject.model.forward)
+
+
+def _arguments(subject: Subject, request: Pass) -> dict[str, Any]:
     """The arguments of the model's forward, by role."""
     batch, n = request.inputs.shape[:2]
     arguments: dict[str, Any] = {Role.NAMED_OUTPUT: True, **request.options}
@@ -164,7 +207,7 @@ def _arguments(subject: Core, request: Pass) -> dict[str, Any]:
         arguments[Role.EMBEDDINGS] = request.embeddings
     else:
         arguments[Role.IDS] = torch.zeros(batch, n, dtype=torch.long, device=subject.device)
-    if subject.routes and getattr(subject.config, "output_router_logits", False):
+    if selection.routes(subject) and getattr(subject.config, "output_router_logits", False):
         arguments[Role.ROUTER_LOGITS] = False  # it would add the experts' loss to the labels'
     mask, places = request.mask, request.positions
     if places is None and mask is not None and mask.ndim == 4:
@@ -177,7 +220,7 @@ def _arguments(subject: Core, request: Pass) -> dict[str, Any]:
         arguments[Role.MASK] = wide
     if request.states:
         arguments[Role.STATES] = True
-    if subject.takes(Role.KEEP) or (subject.takes_more and subject.takes(Role.CACHE)):
+    if subject.takes(Role.KEEP) or (subject.bound.open and subject.takes(Role.CACHE)):
         # Without a cache too: a model may keep a state of its own between passes.
         arguments[Role.KEEP] = request.keep or request.cache is not None
     if request.cache is not None and subject.cache_argument is not None:
@@ -189,12 +232,12 @@ def _arguments(subject: Core, request: Pass) -> dict[str, Any]:
     return arguments
 
 
-def _needs_places(subject: Core) -> bool:
+def _needs_places(subject: Subject) -> bool:
     """Whether the model needs the positions of new tokens when it continues from a state."""
     return subject.cache_argument in roles.STATE_NAMES and subject.takes(Role.NEW_INDICES)
 
 
-def _counted(subject: Core, n: int) -> Tensor | None:
+def _counted(subject: Subject, n: int) -> Tensor | None:
     """The usual positions where they index an embedding matrix, otherwise None.
 
     Some models count them from the mask, which fails for a 4-D mask.
@@ -204,7 +247,7 @@ def _counted(subject: Core, n: int) -> Tensor | None:
     return positions.usual(subject, n)
 
 
-def _rows(subject: Core, output: Any, n: int, request: Pass) -> tuple[Rows, tuple[str, ...]]:
+def _rows(subject: Subject, output: Any, n: int, request: Pass) -> tuple[Rows, tuple[str, ...]]:
     """The states and logits that have a row for each of ``n`` tokens, and names of others.
 
     Models that pool have states with fewer; the request may be for the last logits only.  Raises
@@ -237,7 +280,7 @@ def _rows(subject: Core, output: Any, n: int, request: Pass) -> tuple[Rows, tupl
     return Rows(by_position), tuple(name for name in other_names if tensors[name].ndim == 3)
 
 
-def uncompiled(subject: Core) -> AbstractContextManager[Any]:
+def uncompiled(subject: Subject) -> AbstractContextManager[Any]:
     """Keep flex attention uncompiled on a CPU, where compiling takes minutes for every shape, and
     in float64, for which a GPU's kernel cannot always be compiled.
     """
@@ -250,7 +293,7 @@ def uncompiled(subject: Core) -> AbstractContextManager[Any]:
     return nullcontext()
 
 
-def passes_on(subject: Core, name: str) -> bool:
+def passes_on(subject: Subject, name: str) -> bool:
     """Whether the model reads positions passed as ``name``, which its forward does not name."""
     n = max(SHORT, subject.shortest)
     ids = subject.content(torch.arange(n, device=subject.device)[None] * 7)
@@ -268,7 +311,7 @@ def _plain(ids: Tensor, **options: Any) -> Pass:
     return Pass(ids, None, None, None, None, False, False, options)
 
 
-def attentions(subject: Core, ids: Tensor) -> list[Tensor]:
+def attentions(subject: Subject, ids: Tensor) -> list[Tensor]:
     """Self-attention weights (eager), [batch, heads, n, n] for each layer.
 
     Empty where the model returns none.  Raises what the model raises.

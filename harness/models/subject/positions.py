@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from assay.harness.models.machine.dispatching import Dispatching
-from assay.harness.models.subject.core import Core
 from assay.harness.models.subject.memo import memo
 
-PROBE = 4
+if TYPE_CHECKING:
+    from assay.harness.models.subject import Subject
+
+WATCHED = 4
 """Tokens in the watched prompt."""
 
 
@@ -56,14 +58,14 @@ class _Table:
 
 
 @memo
-def _lookup(subject: Core) -> _Table | None:
+def _lookup(subject: Subject) -> _Table | None:
     """The position embedding and the rows that a pass looks up in it, or None.
 
     It is the module, other than the tokens', whose looked-up rows increase by one along the
     prompt.
     """
-    most = getattr(subject.config, "max_position_embeddings", None) or PROBE
-    n = min(PROBE, most) if most > 0 else PROBE  # -1 stands for no limit in some
+    most = getattr(subject.config, "max_position_embeddings", None) or WATCHED
+    n = min(WATCHED, most) if most > 0 else WATCHED  # -1 stands for no limit in some
     n = max(n, subject.shortest)
     ids = subject.content(torch.arange(n, device=subject.device)[None] * 7)
     words = subject.input_embeddings
@@ -79,7 +81,7 @@ def _lookup(subject: Core) -> _Table | None:
     with LookUps() as look_ups:
         subject(ids, states=False)
     for place, numbers in look_ups.lookups:
-        for rows in _of_prompt(numbers, n):
+        for rows in rows_of_prompt(numbers, n):
             if place in tables and n > 1 and bool((rows.diff() == 1).all()):
                 highest = max(int(each.max()) for at, each in look_ups.lookups if at == place)
                 return _Table(tables[place], int(rows[0]), highest - int(rows[-1]))
@@ -92,7 +94,7 @@ def _is_table(module: Any) -> bool:
     return torch.is_tensor(weight) and weight.ndim == 2 and not isinstance(module, nn.Linear)
 
 
-def _of_prompt(numbers: Tensor, n: int) -> tuple[Tensor, Tensor]:
+def rows_of_prompt(numbers: Tensor, n: int) -> tuple[Tensor, Tensor]:
     """The last and the first ``n`` of the rows looked up: one of them is the prompt's.
 
     Some models add rows of their own before a prompt, some after it.
@@ -101,19 +103,19 @@ def _of_prompt(numbers: Tensor, n: int) -> tuple[Tensor, Tensor]:
     return flat[-n:], flat[:n]
 
 
-def position_table(subject: Core) -> Any:
+def position_table(subject: Subject) -> Any:
     """The module whose ``weight`` [rows, hidden] embeds learned positions, or None."""
     table = _lookup(subject)
     return None if table is None else table.module
 
 
-def position_offset(subject: Core) -> int:
+def position_offset(subject: Subject) -> int:
     """The row of a prompt's first token in the position embedding; 0 without one."""
     table = _lookup(subject)
     return 0 if table is None else table.first
 
 
-def positions_beyond(subject: Core) -> int:
+def positions_beyond(subject: Subject) -> int:
     """Rows of the position embedding looked up past a prompt's last token; 0 without one.
 
     A model that predicts several tokens at once reads the rows of those to come.
@@ -123,7 +125,7 @@ def positions_beyond(subject: Core) -> int:
 
 
 @memo
-def first_position(subject: Core) -> int:
+def first_position(subject: Subject) -> int:
     """The ``position_ids`` of a prompt's first token: 0, or past the padding's rows.
 
     Some models add the offset of their rows to the ids, others expect it in them.
@@ -135,53 +137,17 @@ def first_position(subject: Core) -> int:
     with LookUps() as look_ups:
         subject(ids, positions=torch.full((1,), offset, device=subject.device), states=False)
     place = address(table.weight)
-    pairs = [_of_prompt(numbers, 1) for at, numbers in look_ups.lookups if at == place]
+    pairs = [rows_of_prompt(numbers, 1) for at, numbers in look_ups.lookups if at == place]
     return offset if len(pairs) == 1 and offset in map(int, pairs[0]) else 0
 
 
-@memo
-def follow_padding(subject: Core) -> bool:
-    """Whether rows of a position embedding are counted from the first token after the padding.
-
-    True without one.  It watches which rows are looked up, not their effect.
-    """
-    table, offset = position_table(subject), position_offset(subject)
-    if table is None:
-        return True
-    ids = subject.content(torch.arange(PROBE, device=subject.device)[None] * 7)
-    mask = torch.ones_like(ids)
-    mask[:, 0] = 0
-    with LookUps() as look_ups:
-        subject(ids, mask=mask, states=False)
-    place = address(table.weight)
-    pairs = [_of_prompt(numbers, PROBE) for at, numbers in look_ups.lookups if at == place]
-    return any(int(rows[1]) == offset for pair in pairs for rows in pair if len(rows) > 1)
-
-
-@memo
-def counted_besides(subject: Core) -> bool:
-    """Whether the model looks up rows by column even though all positions are equal.
-
-    It watches equal tokens: a bias by distance counts columns and ignores positions.
-    """
-    n = max(PROBE, subject.shortest)
-    ids = subject.content(torch.full((1, n), 7, device=subject.device))
-    together = torch.full((n,), first_position(subject), device=subject.device)
-    with LookUps() as look_ups:
-        subject(ids, positions=together, states=False)
-    return any(
-        numbers.numel() and bool((numbers != numbers.flatten()[0]).any())
-        for _, numbers in look_ups.lookups
-    )
-
-
-def usual(subject: Core, n: int) -> Tensor:
+def usual(subject: Subject, n: int) -> Tensor:
     """The default ``position_ids`` of a prompt of ``n`` tokens: [n]."""
     return torch.arange(n, device=subject.device) + first_position(subject)
 
 
 @contextmanager
-def rows_replaced(subject: Core, rows: Tensor) -> Iterator[None]:
+def rows_replaced(subject: Subject, rows: Tensor) -> Iterator[None]:
     """Replace the first n used rows of the position embedding by ``rows`` [n, d] within a block.
 
     Raises ValueError without a position embedding, or for more rows than it has.
@@ -202,7 +168,7 @@ def rows_replaced(subject: Core, rows: Tensor) -> Iterator[None]:
             table.weight.copy_(original)
 
 
-def rows_used(subject: Core) -> Tensor:
+def rows_used(subject: Subject) -> Tensor:
     """The rows of the position embedding that prompts use: [context, d], a copy."""
     table = position_table(subject)
     if table is None:
@@ -210,7 +176,7 @@ def rows_used(subject: Core) -> Tensor:
     return table.weight.detach()[position_offset(subject) :].clone()
 
 
-def rows_moved(subject: Core, order: Tensor) -> AbstractContextManager[None]:
+def rows_moved(subject: Subject, order: Tensor) -> AbstractContextManager[None]:
     """Move row ``order[j]`` of the position embedding to row j within a block.
 
     ``order`` [n] permutes the first n used rows.

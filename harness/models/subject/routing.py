@@ -2,40 +2,34 @@
 
 from __future__ import annotations
 
-import inspect
-import re
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from transformers import PreTrainedModel
 
-from assay.harness.models.subject import configuration
-from assay.harness.models.subject.core import Core
-from assay.harness.models.subject.memo import memo
+from assay.harness.models.subject import selection
 from assay.harness.models.subject.roles import Role
 
-_SELECTS = re.compile(r"\b(topk|argsort|kthvalue|sort)\(")
-_EXAMPLE = re.compile(r"^\s*(>>>|\.\.\.) .*$", re.MULTILINE)
-_CALLED = re.compile(r"\b(\w+)\(")
+if TYPE_CHECKING:
+    from assay.harness.models.subject import Subject
+
 _LARGEST = {torch.topk, Tensor.topk}
 _FIRST = {torch.argmax, Tensor.argmax}
 
 
 @contextmanager
-def listening(subject: Core) -> Iterator[list[Tensor]]:
+def listening(subject: Subject) -> Iterator[list[Tensor]]:
     """The scores [batch × n, experts] of every routing layer, after a pass in the block.
 
     The body returns them: the whole model would add a balancing loss that does not take 4-D
     masks.  Empty where nothing is routed.
     """
     scores: list[Tensor] = []
-    if not (subject.listens and subject.routes):
+    if not (subject.settings.listens and selection.routes(subject)):
         yield scores
         return
     body = _body(subject.model)
@@ -68,59 +62,16 @@ def _body(model: PreTrainedModel) -> nn.Module:
 
 
 @contextmanager
-def choosing(subject: Core) -> Iterator[list[Tensor]]:
+def choosing(subject: Subject) -> Iterator[list[Tensor]]:
     """How clearly each layer chooses among experts, or groups of them, in a pass in the block.
 
     A list of gaps [rows], one for each choice of the largest scores: in probability between the
     last chosen and the next; scores outside 0 to 1 are taken as logits.  It hears routers that
     return no scores, or choose by other numbers than those.
     """
-    choices = _Choices(_experts(subject))
-    with choices if subject.listens and chooses(subject) else nullcontext():
+    choices = _Choices(selection.experts(subject))
+    with choices if subject.settings.listens and selection.chooses(subject) else nullcontext():
         yield choices.gaps
-
-
-def chooses(subject: Core) -> bool:
-    """Whether tokens choose among experts."""
-    return _experts(subject) > 1
-
-
-@memo
-def selects(subject: Core) -> bool:
-    """Whether a layer's code sorts numbers or takes the largest ones: then rounding may decide
-    which keys a query attends to, as it may decide which experts a token has.
-
-    It reads the layers' classes and the functions of their files that they call.
-    """
-    seen: set[Any] = {type(module) for module in subject.model.modules()}
-    pending = [each for each in seen if not each.__module__.startswith("torch.nn")]
-    while pending:
-        part = pending.pop()
-        code = _source(part)
-        if _SELECTS.search(code):
-            return True
-        around = getattr(sys.modules.get(part.__module__), "__dict__", {})
-        called = [around.get(name) for name in _CALLED.findall(code)]
-        new = {each for each in called if inspect.isfunction(each)} - seen
-        seen |= new
-        pending += new
-    return False
-
-
-@lru_cache(4096)
-def _source(part: Any) -> str:
-    """The code of a class or function, without the examples of its docstrings.
-
-    Cached, because a run asks it about many copies of one model.
-    """
-    try:
-        return _EXAMPLE.sub("", inspect.getsource(part))
-    except (OSError, TypeError, SyntaxError):  # typed in, or compiled
-        return ""
-
-
-def _experts(subject: Core) -> int:
-    return max(map(configuration.experts, (subject.config, subject.model.config)))
 
 
 class _Choices(TorchFunctionMode):

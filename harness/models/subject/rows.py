@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -57,3 +58,17 @@ class Rows:
         """Concatenate the rows of one prompt's chunks along positions."""
         names = parts[0].tensors
         return Rows({n: torch.cat([part[n] for part in parts], dim=1) for n in names})
+
+
+@dataclass(frozen=True)
+class Output:
+    """The output of one forward pass: ``rows`` and, if requested, the cache.
+
+    ``pooled`` names states whose rows are not one for each token: they are not among ``rows``.
+    ``loss`` is the model's own, of the ``labels`` among the options.
+    """
+
+    rows: Rows
+    cache: Any = None
+    pooled: tuple[str, ...] = ()
+    loss: Tensor | None = None

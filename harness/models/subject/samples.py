@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from assay.harness.models.subject import positions, roles
-from assay.harness.models.subject.core import Core
 from assay.harness.models.subject.roles import Role
+
+if TYPE_CHECKING:
+    from assay.harness.models.subject import Subject
 
 SEPARATE = "keep packed sequences apart"
 """A part of the library's error where a layer cannot keep samples apart by their lengths."""
 
 
-def counted(subject: Core, sizes: Sequence[int]) -> Tensor:
+def counted(subject: Subject, sizes: Sequence[int]) -> Tensor:
     """Positions that restart with each of the samples, which have ``sizes`` tokens: [n]."""
     return torch.cat([positions.usual(subject, size) for size in sizes])
 
@@ -42,7 +44,7 @@ def lengths(sizes: Sequence[int], device: torch.device) -> dict[str, Any]:
     }
 
 
-def packed(subject: Core, sizes: Sequence[int]) -> dict[str, Any]:
+def packed(subject: Subject, sizes: Sequence[int]) -> dict[str, Any]:
     """The options of a pass over samples of ``sizes`` tokens: lengths, and positions if taken."""
     options = lengths(sizes, subject.device)
     if subject.takes(Role.POSITIONS):

@@ -8,17 +8,19 @@ quantised.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from assay.harness.models.machine.dispatching import Dispatching
-from assay.harness.models.machine.quantised_weights import rounds_activations
-from assay.harness.models.subject import routing
+from assay.harness.models.machine.weights import rounds_activations
+from assay.harness.models.subject import selection
 from assay.harness.models.subject.memo import memo
-from assay.harness.models.subject.subject import Subject
+
+if TYPE_CHECKING:
+    from assay.harness.models.subject import Subject
 
 TOKENS, ROWS = 12, 2
 """The size of the compared prompts: long enough that experts and buckets differ."""
@@ -46,7 +48,7 @@ def depend_on_tokens(subject: Subject) -> bool:
     """
     if rounds_activations(subject.model):
         return True  # the scale of a row, or how it is split, may depend on the other rows
-    if routing.chooses(subject):  # grouped products hide the shapes of their groups
+    if selection.chooses(subject):  # grouped products hide the shapes of their groups
         return True
     n = max(subject.shortest, min(TOKENS, subject.context or TOKENS))
     first = torch.arange(ROWS * n, device=subject.device).reshape(ROWS, n)

@@ -2,55 +2,99 @@
 
 It uses only public interfaces of transformers.  A feature that a model lacks is a missing
 capability with a name (`harness.models.capabilities`).  The work is done in modules by topic,
-which take the subject: `passes`, `blocks`, `vocabulary`, `lengths`, `configuration`, `float64`.
+which take the subject: `passes`, `blocks`, `vocabulary`, `lengths`, `configuration`, `trials`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from assay.harness.models.reference import float64
 from assay.harness.models.subject import (
     blocks,
     compat,
     configuration,
     lengths,
     passes,
-    trials,
+    roles,
     vocabulary,
 )
-from assay.harness.models.subject.core import Core, Output, Pass
-from assay.harness.models.subject.encoders import ENCODER_PROMPT
-from assay.harness.models.subject.provenance import Provenance
-from assay.harness.models.subject.roles import Role, bind
+from assay.harness.models.subject.provenance import UNKNOWN, Provenance
+from assay.harness.models.subject.roles import Bound, Role
+from assay.harness.models.subject.rows import Output, Rows
+from assay.harness.models.subject.settings import SubjectSettings
 from assay.harness.results.errors import Missing
 
 if TYPE_CHECKING:
-    from assay.harness.models.loading.loading import Loaded
+    from assay.harness.models.subject.clock import ForwardClock
+    from assay.harness.models.subject.offer import Offer
 
-__all__ = ["ENCODER_PROMPT", "Output", "Subject"]
+
+class Injected(Protocol):
+    """An injected fault in a model, and in each further model that the same code runs."""
+
+    @property
+    def elsewhere(self) -> tuple[str, ...]:
+        """A function, as ``module:name``, and arguments: it injects the fault where another
+        process runs the code.
+        """
+
+    def sow(self, model: PreTrainedModel) -> None:
+        """Inject it into another model."""
+
+    def undo(self) -> None:
+        """Restore every model."""
 
 
 @dataclass(eq=False)
-class Subject(Core):
-    """The model under test.  A call runs without gradients unless ``embeddings`` require one."""
+class Subject:
+    """The model under test.  A call runs without gradients unless ``embeddings`` require one.
 
-    known_reference: Subject | None = field(default=None, init=False, repr=False)
+    ``name`` as requested, ``model`` in evaluation mode with frozen parameters, ``digest`` of
+    configuration and weights; ``injected`` is its injected fault, if any (`harness.faults`);
+    ``settings`` is how it is run; ``offer`` the recorded capabilities of its type, or why there
+    are none (`models.subject.offer`); ``provenance`` the origin of its weights.
+    """
 
-    @classmethod
-    def of(cls, loaded: Loaded) -> Subject:
-        """The subject of a loaded model."""
-        return cls(loaded.name, loaded.model, loaded.tokenizer, loaded.digest)
+    name: str
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase | None = None
+    digest: str = ""
+    injected: Injected | None = field(default=None, repr=False)
+    settings: SubjectSettings = field(default_factory=SubjectSettings, repr=False)
+    offer: Offer | str = ""
+    provenance: Provenance = UNKNOWN
+    reference: Subject | None = field(default=None, init=False, repr=False)
+    """The float64 reference, once a claim has used it (`models.reference.float64`)."""
+    clocks: list[ForwardClock] = field(default_factory=list, init=False, repr=False)
+    """The clocks that now time its passes, and those of the float64 reference once it is built."""
 
     # -- what it is ---------------------------------------------------------------------------
+
+    @property
+    def config(self) -> Any:
+        """The configuration of the text model (a sub-configuration where there are several)."""
+        return self.model.config.get_text_config(decoder=True)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the token embeddings: parts for other media may have another."""
+        try:
+            return self.embedding_table.dtype
+        except Missing:
+            return self.model.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the model's parameters."""
+        return self.model.device
 
     @cached_property
     def input_embeddings(self) -> Any:
@@ -61,14 +105,60 @@ class Subject(Core):
         return vocabulary.embeddings(self)
 
     @property
-    def heads(self) -> int:
-        """The most attention heads in a layer; 1 where the configuration does not say."""
-        return configuration.heads(self.config)
+    def embedding_table(self) -> Tensor:
+        """W, the input embedding [vocabulary, hidden].
+
+        Raises `Missing` where the model has no single embedding matrix.
+        """
+        table: Any = self.input_embeddings
+        weight = getattr(table, "weight", None)
+        if not torch.is_tensor(weight) or weight.ndim != 2:
+            raise Missing(f"the model's input embedding is a {type(table).__name__}, no table")
+        return weight
+
+    @property
+    def vocabulary(self) -> int:
+        """Rows of W; without an embedding matrix, the configuration's value."""
+        try:
+            return self.embedding_table.shape[0]
+        except Missing:
+            return self.config.vocab_size
+
+    @property
+    def hidden(self) -> int:
+        """The embedding's width; without an embedding matrix, the width of the blocks."""
+        try:
+            return self.embedding_table.shape[1]
+        except Missing:
+            return self.config.hidden_size
+
+    @property
+    def layers(self) -> int:
+        """Blocks of the decoder, else of the encoder; 0 if the configuration does not say."""
+        return getattr(self.config, "num_hidden_layers", 0)
+
+    @property
+    def attention(self) -> str:
+        """The attention implementation in use, in the text model."""
+        return getattr(self.config, "_attn_implementation", None) or "eager"
+
+    @property
+    def is_encoder_decoder(self) -> bool:
+        """Whether the model attends to an encoder's output; claims then examine the decoder.
+
+        An encoder saved alone may have kept the configuration of the whole model.
+        """
+        return bool(self.model.config.is_encoder_decoder) and self.bound.decodes
 
     @cached_property
     def context(self) -> int | None:
         """The longest prompt that the positions allow, or None where there is no limit."""
         return lengths.context(self)
+
+    @property
+    def window(self) -> int | None:
+        """The longest prompt within every layer's window or chunk; None: no limit."""
+        return configuration.window(self.config)
 
     @cached_property
     def shortest(self) -> int:
@@ -78,10 +168,19 @@ class Subject(Core):
         """
         return lengths.shortest(self)
 
-    @property
-    def window(self) -> int | None:
-        """The longest prompt within every layer's window or chunk; None: no limit."""
-        return configuration.window(self.config)
+    # -- its forward's arguments --------------------------------------------------------------
+
+    @cached_property
+    def bound(self) -> Bound:
+        """The roles of forward's arguments, as far as its signature tells."""
+        model: Any = self.model
+        if compat.is_wrapped(model):  # which gives the ids their name
+            return roles.bind(model.called).taking_ids
+        return roles.bind(model.forward, type(model).__mro__)
+
+    def takes(self, role: Role) -> bool:
+        """Whether the model's forward names an argument for ``role``."""
+        return role in self.bound
 
     @cached_property
     def positions_argument(self) -> str | None:
@@ -96,18 +195,17 @@ class Subject(Core):
     def cache_argument(self) -> str | None:
         """The name of the model's cache argument.
 
-        By its name or type; where these leave a doubt, passes are tried (`trials`).
+        By its name or type; where these leave a doubt, passes are tried (`trials`).  A model that
+        generates and takes ``**kwargs`` may have the cache among those.
         """
-        return trials.cache_argument(self)
+        bound = self.bound
+        hidden = Role.CACHE not in bound and bound.open and compat.can_generate(self.model)
+        if bound.certain and not hidden:
+            return bound.names.get(Role.CACHE)
+        from assay.harness.models.subject import trials
 
-    def content(self, numbers: Tensor) -> Tensor:
-        """Integers mapped to content: ids in the vocabulary that are text.
-
-        Some models skip the padding's id when they count positions, and replace other ids by an
-        image or a sound.
-        """
-        ids, next_text = numbers % self.vocabulary, vocabulary.next_text(self)
-        return ids if next_text is None else next_text[ids]
+        names = (*bound.caches, *(roles.SPELLINGS[Role.CACHE] if hidden else ()))
+        return trials.cache_argument(self, names)
 
     # -- running it ---------------------------------------------------------------------------
 
@@ -133,17 +231,19 @@ class Subject(Core):
         the name that its argument has there.  An encoder-decoder gets a fixed prompt's encoder
         output unless they contain one (`Role.ENCODED`).
         """
-        request = Pass(ids, embeddings, positions, mask, cache, keep, states, options)
+        request = passes.Pass(ids, embeddings, positions, mask, cache, keep, states, options)
         return passes.run(self, request)
+
+    def rows(self, ids: Tensor | None = None, **arguments: Any) -> Rows:
+        """`__call__` for its rows alone."""
+        return self(ids, **arguments).rows
 
     def encode(self, ids: Tensor, mask: Tensor | None = None) -> Any:
         """The encoder's output for ``ids`` under ``mask`` (1 for content), [batch, n] both."""
         encoder = self.model.get_encoder()
-        masked = {} if mask is None else {bind(encoder.forward)[Role.MASK]: mask}
+        masked = {} if mask is None else {roles.bind(encoder.forward)[Role.MASK]: mask}
         with torch.no_grad(), passes.uncompiled(self):
             return encoder(ids, **masked)
-
-    # -- its blocks ---------------------------------------------------------------------------
 
     @cached_property
     def blocks(self) -> nn.ModuleList:
@@ -161,81 +261,7 @@ class Subject(Core):
         the first block's input.  Raises LookupError where the block is never called as a module,
         and `Missing` where its output is not one row for each token.
         """
-        self._find_arguments()
         return blocks.output(self, depth, ids, **arguments)
-
-    def head_input(self, ids: Tensor | None = None, **arguments: Any) -> Tensor:
-        """The output embedding's input: [batch, n, hidden], after the final norm.
-
-        Raises LookupError where there is no output embedding.
-        """
-        self._find_arguments()
-        return blocks.head_input(self, ids, **arguments)
-
-    def _find_arguments(self) -> None:
-        """Find the arguments that are found by passes, before hooks end a pass early."""
-        _ = self.positions_argument, self.cache_argument
-
-    def attentions(self, ids: Tensor) -> list[Tensor]:
-        """Self-attention weights (eager), [batch, heads, n, n] for each layer.
-
-        Empty where the model returns none.  Raises what the model raises.
-        """
-        return passes.attentions(self, ids)
-
-    # -- its copies ---------------------------------------------------------------------------
-
-    @property
-    def oracle(self) -> Subject:
-        """The same model in float64, parameter for parameter; itself where it already is.
-
-        The first use builds it.  Raises `Missing` where the model does not run in float64: there
-        is no reference then.
-        """
-        if self.dtype == torch.float64:
-            return self
-        if self.known_reference is None:
-            self.known_reference = self._in_float64()
-        return self.known_reference
-
-    def _in_float64(self) -> Subject:
-        if self._no_reference:
-            raise Missing(self._no_reference)
-        with ExitStack() as pauses:
-            for clock in self.clocks:
-                pauses.enter_context(clock.paused())
-            model = float64.float64_copy(self)
-        name = f"{self.name} in float64"
-        oracle = Subject(name, model, attends=self.attends, provenance=self.provenance)
-        oracle.home = self.device
-        for clock in self.clocks:
-            clock.watch(model)
-        try:
-            float64.require_runs(oracle, self)
-        except Missing as missing:
-            self._no_reference = str(missing)
-            raise
-        if float64.draws(oracle):
-            oracle.drawn_as = self.dtype
-        return oracle
-
-    def of_same_code(
-        self, name: str, model: PreTrainedModel, provenance: Provenance | None = None
-    ) -> Subject:
-        """A subject of another model with the same code, including injected faults.
-
-        ``provenance`` is that of its weights; None where they are the subject's own.
-        """
-        if self.injected is not None:
-            self.injected.sow(model)
-        return Subject(
-            *(name, model, self.tokenizer),
-            injected=self.injected,
-            attends=self.attends,
-            oracle_way=float64.way_of_copies(self),
-            bitwise=self.bitwise,
-            provenance=provenance or self.provenance,
-        )
 
     @contextmanager
     def attending_by(self, implementation: str) -> Iterator[Subject]:
@@ -246,6 +272,17 @@ class Subject(Core):
             yield self
         finally:
             compat.restore(usual, compat.ATTENTION)
+
+    # -- its tokens ---------------------------------------------------------------------------
+
+    def content(self, numbers: Tensor) -> Tensor:
+        """Integers mapped to content: ids in the vocabulary that are text.
+
+        Some models skip the padding's id when they count positions, and replace other ids by an
+        image or a sound.
+        """
+        ids, next_text = numbers % self.vocabulary, vocabulary.next_text(self)
+        return ids if next_text is None else next_text[ids]
 
     def tokens(self, ids: list[int]) -> list[str]:
         """The ids as token strings; as numbers where there is no tokenizer."""

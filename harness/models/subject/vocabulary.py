@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from assay.harness.models.machine.shortage import pass_on
 from assay.harness.models.subject import configuration
-from assay.harness.models.subject.core import Core
 from assay.harness.models.subject.encoders import ENCODER_PROMPT
 from assay.harness.models.subject.memo import memo
 from assay.harness.models.subject.positions import LookUps, address
 from assay.harness.models.subject.roles import Role
 
+if TYPE_CHECKING:
+    from assay.harness.models.subject import Subject
 
-def embeddings(subject: Core) -> Any:
+
+def embeddings(subject: Subject) -> Any:
     """The module that the model names; of an encoder-decoder with several, the decoder's.
 
     The model may name the encoder's; watching a pass then finds the decoder's.
@@ -46,7 +48,7 @@ def embeddings(subject: Core) -> Any:
     return named if named in own or not own else own[0]
 
 
-def _looked_up(subject: Core) -> nn.Module | None:
+def _looked_up(subject: Subject) -> nn.Module | None:
     """The embedding module that a pass gives the ids to; None where there is none."""
     ids = torch.tensor([[1, 4, 2, 7]], device=subject.device)
     modules: list[nn.Module] = []
@@ -68,7 +70,7 @@ def _looked_up(subject: Core) -> nn.Module | None:
 
 
 @memo
-def _no_text(subject: Core) -> frozenset[int]:
+def _no_text(subject: Subject) -> frozenset[int]:
     """The padding's id, the configuration's placeholder ids of other media, and ids that the head
     has no logit for: the model reads them and never writes them, as Mllama's images.
     """
@@ -78,7 +80,7 @@ def _no_text(subject: Core) -> frozenset[int]:
     return frozenset(i for i in ids if isinstance(i, int) and 0 <= i < subject.vocabulary)
 
 
-def _logits(subject: Core) -> int:
+def _logits(subject: Subject) -> int:
     """The head's rows; the vocabulary's size without a head, or with one of something else."""
     head = subject.model.get_output_embeddings()
     rows = getattr(head, "out_features", subject.vocabulary)  # weights may be packed, or a part
@@ -86,7 +88,7 @@ def _logits(subject: Core) -> int:
 
 
 @memo
-def next_text(subject: Core) -> Tensor | None:
+def next_text(subject: Subject) -> Tensor | None:
     """For each id, itself or the next that is text: [vocabulary]; None where all are text."""
     if not (no_text := _no_text(subject)):
         return None

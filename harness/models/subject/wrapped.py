@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from assay.harness.models.subject.compat import PreTrainedConfig
+from assay.harness.models.subject.compat import WRAPPED, PreTrainedConfig
 from assay.harness.models.subject.roles import ids_argument
 from assay.harness.results.errors import Missing
 
@@ -23,7 +23,7 @@ PARTS = ("_orig_mod", "module")
 class WrappedConfig(PreTrainedConfig):
     """What a pass of the wrapped module shows: sizes, and the name of its class or function."""
 
-    model_type = "wrapped"
+    model_type = WRAPPED
 
 
 class Wrapped(PreTrainedModel):

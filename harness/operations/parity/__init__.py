@@ -23,8 +23,7 @@ from assay.harness.models.loading import runs
 from assay.harness.models.loading.runs import Options
 from assay.harness.models.machine.devices import dtype_name
 from assay.harness.models.machine.shortage import ENDS, shortage
-from assay.harness.models.subject import meant
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject, meant
 from assay.harness.operations import variants
 from assay.harness.operations.parity.comparison import Pair
 from assay.harness.operations.parity.next_tokens import distributions
@@ -148,7 +147,7 @@ def describe(
 ) -> RunRecord:
     """The record of the run for evidence and JSON, with both models; details join the results."""
     names = [one.name, other.name if other.name != one.name else f"{other.name} (against)"]
-    options = Options(str(one.device), dtype_name(one.dtype), attends=one.attends)
+    options = Options(str(one.device), dtype_name(one.dtype), attends=one.settings.attends)
     run = runs.describe_run(options, profile.name, seed)
     run.dtype = ", ".join(dict.fromkeys(dtype_name(each.dtype) for each in (one, other)))
     for name, subject in zip(names, (one, other), strict=True):

@@ -7,9 +7,8 @@ from torch import Tensor
 
 from assay.harness.checking.draws import Draws
 from assay.harness.checking.profiles import Profile
-from assay.harness.models.subject import edges
+from assay.harness.models.subject import Subject, edges
 from assay.harness.models.subject.lengths import LONG, ONE_LONG_IN, usual_longest
-from assay.harness.models.subject.subject import Subject
 from assay.harness.operations.parity import tensors
 
 MOST_UNLIKE = 64

@@ -19,16 +19,16 @@ from assay.harness.checking.reference import Reference, run_elsewhere
 from assay.harness.models.machine.devices import dtype_name
 from assay.harness.models.machine.shortage import ENDS, shortage
 from assay.harness.models.reference import precision
+from assay.harness.models.reference.float64 import reference_of
 from assay.harness.models.reference.tolerances import ROUTER_GAP, TOLERANCES, Tolerance
+from assay.harness.models.subject import Subject
 from assay.harness.models.subject.rows import Rows
-from assay.harness.models.subject.subject import Subject
 from assay.harness.operations.parity import control, recording, tensors
 from assay.harness.operations.parity.compared_prompts import NUMBER, prompts
 from assay.harness.operations.parity.outcome import AS_RUN, IN_FLOAT64, Divergence, Parity
 from assay.harness.operations.parity.recording import STATE, Site, rows
 from assay.harness.results.errors import Missing, brief
-from assay.harness.results.records import Counterexample
-from assay.harness.results.verdicts import Kind, Result, Verdict, margin
+from assay.harness.results.verdicts import Counterexample, Kind, Result, Verdict, margin
 
 
 class Pair:
@@ -45,7 +45,7 @@ class Pair:
     ) -> None:
         self.one, self.other, self.outcome = one, other, outcome
         for each in (one, other):
-            each.reach = profile.reach
+            each.settings = replace(each.settings, reach=profile.reach)
         self.prompts = prompts(one, other, profile, seed)
         self.states, why = states, "logits alone were asked for"
         if states:
@@ -74,9 +74,9 @@ class Pair:
         one, other = self.one, self.other
         try:
             try:
-                exact = other.oracle
+                exact = reference_of(other)
             except Missing:  # then the other way round: agreeing goes both ways
-                one, other, exact = other, one, one.oracle
+                one, other, exact = other, one, reference_of(one)
         except Missing as missing:
             return self.result(AS_RUN, Verdict.INCONCLUSIVE, str(missing))
         kinds = {precision.working(each) for each in (one, other)}
@@ -99,7 +99,7 @@ class Pair:
                     "they are rounded"
                 )
         try:
-            one, other = self.one.oracle, self.other.oracle
+            one, other = reference_of(self.one), reference_of(self.other)
         except Missing as missing:
             return self.result(IN_FLOAT64, Verdict.NOT_APPLICABLE, str(missing))
         return Level(self, IN_FLOAT64, TOLERANCES[dtype], one, other, other, dtype).judge()

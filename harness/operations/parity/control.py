@@ -14,7 +14,7 @@ from torch import Tensor
 
 from assay.harness.checking import sensitivity
 from assay.harness.models.reference.upcasting import Upcast
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 from assay.harness.operations.parity.recording import block_names
 
 LARGEST_MOVE = 1e4

@@ -12,8 +12,8 @@ from assay.harness.checking.draws import Draws
 from assay.harness.checking.measures import kl
 from assay.harness.checking.profiles import Profile
 from assay.harness.checking.statistics import bounded_mean
+from assay.harness.models.subject import Subject
 from assay.harness.models.subject.lengths import usual_longest
-from assay.harness.models.subject.subject import Subject
 from assay.harness.operations.parity.compared_prompts import NUMBER, random_ids
 from assay.harness.operations.parity.recording import rows
 

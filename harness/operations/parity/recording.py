@@ -12,10 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from assay.harness.models.subject import blocks, encoders
+from assay.harness.models.subject import Subject, blocks, encoders
 from assay.harness.models.subject.roles import Role
 from assay.harness.models.subject.rows import Rows
-from assay.harness.models.subject.subject import Subject
 from assay.harness.models.subject.wrapped import Wrapped
 
 STATE, OUTPUTS = "state ", ("logits", "output")

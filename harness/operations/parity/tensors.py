@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from assay.harness.models.machine.quantised_weights import is_plain, is_quantised
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.machine.weights import is_plain, is_quantised
+from assay.harness.models.subject import Subject
 from assay.harness.results.errors import Missing
 
 

@@ -29,7 +29,7 @@ from assay.harness.checking.claim import Session
 from assay.harness.checking.profiles import PROFILES, Profile, check_profile
 from assay.harness.models.loading import digests
 from assay.harness.models.loading.wrapping import wrap
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 from assay.harness.results.errors import BadInput
 from assay.harness.results.expectations import judge
 from assay.harness.results.verdicts import Result, Verdict

@@ -26,9 +26,9 @@ from assay.harness.models.loading.admission import admit
 from assay.harness.models.loading.runs import Options
 from assay.harness.models.loading.wrapping import wrap
 from assay.harness.models.machine.shortage import ENDS
-from assay.harness.models.subject import meant
+from assay.harness.models.subject import Subject, meant
 from assay.harness.models.subject.clock import Braked, ForwardClock
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject.settings import SubjectSettings
 from assay.harness.results.errors import BadInput, brief
 from assay.harness.results.evidence import Evidence
 from assay.harness.results.expectations import Lacks, judge
@@ -223,7 +223,9 @@ def subject_of(
         )
     clock = ForwardClock(profile.brake)
     try:
-        subject = Subject(name, wrapped, tokenizer, digests.digest(wrapped), attends=attends)
+        subject = Subject(
+            *(name, wrapped, tokenizer, digests.digest(wrapped)), settings=SubjectSettings(attends)
+        )
         with evaluated(wrapped), clock.watching(subject):
             admit(subject)
             subject.offer = offer(subject)
@@ -241,7 +243,7 @@ def settle(subject: Subject, cases: Sequence[Case], session: Session) -> Run:
     model = subject.model
     with evaluated(model), torch.random.fork_rng(devices=[]):
         dtype = str(model.dtype).removeprefix("torch.")
-        options = Options(str(model.device), dtype, attends=subject.attends)
+        options = Options(str(model.device), dtype, attends=subject.settings.attends)
         run = runs.describe_run(options, session.profile.name, session.seed or 0)
         results = [case.settle(subject, session) for case in cases]
         run.subjects[subject.name] = runs.describe_subject(subject, session.profile.brake)

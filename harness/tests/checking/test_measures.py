@@ -11,8 +11,7 @@ from assay.harness.checking import measures
 from assay.harness.checking.draws import Draws
 from assay.harness.models.machine import memory
 from assay.harness.models.reference.tolerances import TOLERANCES
-from assay.harness.models.subject import masks, positions
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject, masks, positions
 from assay.harness.operations import generation
 from assay.harness.tests.support.toys import prompt, toy
 

@@ -12,6 +12,7 @@ from assay.harness.checking import shared
 from assay.harness.checking.laws import law
 from assay.harness.models.loading.runs import Options
 from assay.harness.models.subject import kept_rows
+from assay.harness.models.subject.settings import SubjectSettings
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.completed import completed
 from assay.harness.tests.support.toys import budget, fresh, seeing_ahead, verdict
@@ -52,7 +53,7 @@ def drawn_by(subject, body, examples=8, **more):
 @pytest.mark.parametrize("reach", [1e3, 2.0**31], ids=["large", "small"])
 def test_shared_draws_are_those_of_the_strategy(model, limits, reach):
     subject = subjects.load(model, Options())
-    subject.reach = reach
+    subject.settings = SubjectSettings(reach=reach)
     draws_of = shared.offered(prompts(subject, **limits))
     assert draws_of is not None
     for number in range(12):

@@ -15,8 +15,7 @@ from assay.claims.positions import test_position_table as table
 from assay.fixtures.subjects import load
 from assay.harness.models.capabilities import probe
 from assay.harness.models.loading.runs import Options
-from assay.harness.models.subject import positions
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject, positions
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.effects import (
     renamed,

@@ -16,7 +16,7 @@ from assay.harness.checking.draws import Draws
 from assay.harness.checking.profiles import Profile
 from assay.harness.inversion import Target
 from assay.harness.models.reference.tolerances import distance
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.constructed import constructed
 from assay.harness.tests.support.toys import as_trained, prompt, toy, verdict

@@ -10,7 +10,7 @@ from assay.claims.cache import test_execution, test_padding
 from assay.harness import faults
 from assay.harness.checking.comparing import BY_ROUNDING
 from assay.harness.models.reference.tolerances import Tolerance
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 from assay.harness.results.verdicts import HIDDEN, Verdict
 from assay.harness.tests.support.toys import budget, toy, verdict
 

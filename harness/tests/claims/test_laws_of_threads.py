@@ -16,7 +16,7 @@ from assay.claims.cache import test_execution
 from assay.claims.running import test_drafts, test_serving
 from assay.harness.operations import generation
 from assay.harness.results.verdicts import Verdict
-from assay.harness.tests.support.toys import budget, fresh, verdict
+from assay.harness.tests.support.toys import budget, fresh, verdict, with_settings
 
 TRAINED = test_serving.test_a_model_that_is_served_is_trained_as_otherwise
 KEPT = test_drafts.test_drafts_change_nothing_on_a_kept_prefix
@@ -75,7 +75,7 @@ def test_bitwise_drafts_must_choose_the_same_tokens_in_near_ties(monkeypatch):
     arguments = {"drafter": "early exit"}
     allowed = verdict(DRAFTS, fresh("llama"), budget(3), arguments=arguments)
     assert "tokens: share that differ" not in allowed.reason
-    strict = replace(fresh("llama"), bitwise=True)
+    strict = with_settings(fresh("llama"), bitwise=True)
     result = verdict(DRAFTS, strict, budget(3), arguments=arguments)
     assert result.verdict is Verdict.REFUTED
     assert "tokens: share that differ" in result.reason

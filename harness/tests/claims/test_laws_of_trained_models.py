@@ -13,7 +13,8 @@ from assay.claims.running import (
     test_training,
 )
 from assay.harness.models.loading.wrapping import wrap
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
+from assay.harness.models.subject.settings import SubjectSettings
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support import trained_models as models
 from assay.harness.tests.support.toys import budget, verdict
@@ -52,7 +53,7 @@ TRAINING = ["own loss", "own losses", "step", "steps"]
 def result(case, model):
     claim, arguments = CASES[case]
     model.requires_grad_(False)
-    subject = Subject("own", wrap("own", model), attends="causal")
+    subject = Subject("own", wrap("own", model), settings=SubjectSettings("causal"))
     return verdict(claim, subject, budget(6), arguments=arguments)
 
 

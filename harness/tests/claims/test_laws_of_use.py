@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 import torch
 
@@ -18,7 +16,7 @@ from assay.claims.running import (
 )
 from assay.harness.operations import compiling, drafting, generation, parallel
 from assay.harness.results.verdicts import Verdict
-from assay.harness.tests.support.toys import budget, fresh, prompt, toy, verdict
+from assay.harness.tests.support.toys import budget, fresh, prompt, toy, verdict, with_settings
 
 DRAFTS = test_drafts.test_drafted_tokens_change_nothing
 TURNS = test_prefixes.test_turns_on_one_cache_are_those_read_again
@@ -57,11 +55,11 @@ def row_by_row(subject):
 
 
 def test_bitwise_a_row_must_have_the_same_bits_in_every_batch():
-    usual, apart = replace(fresh("llama"), bitwise=True), row_by_row(fresh("llama"))
+    usual, apart = with_settings(fresh("llama"), bitwise=True), row_by_row(fresh("llama"))
     differs = verdict(BATCH, usual, budget(4), arguments={"rows": 8})
     assert differs.verdict is Verdict.REFUTED
     assert "the bits of row" in differs.reason
-    equal = verdict(BATCH, replace(apart, bitwise=True), budget(4), arguments={"rows": 8})
+    equal = verdict(BATCH, with_settings(apart, bitwise=True), budget(4), arguments={"rows": 8})
     assert equal.verdict is Verdict.UPHELD, equal.reason
     assert set(equal.details["share of elements whose bits differ"]) == {0.0}
 
@@ -71,11 +69,11 @@ def test_bitwise_a_compiled_model_must_give_the_same_bits(monkeypatch):
         return lambda *args: [each * (1 + 2**-22) for each in graph(*args)]
 
     strict = {"arguments": {"backend": "aot_eager"}}
-    equal = verdict(COMPILED, replace(fresh("gpt2"), bitwise=True), budget(2), **strict)
+    equal = verdict(COMPILED, with_settings(fresh("gpt2"), bitwise=True), budget(2), **strict)
     assert equal.verdict is Verdict.UPHELD, equal.reason
     monkeypatch.setattr(compiling, "lookup_backend", lambda name: off_in_the_last_bit)
     assert verdict(COMPILED, fresh("gpt2"), budget(2), **strict).verdict is Verdict.UPHELD
-    differs = verdict(COMPILED, replace(fresh("gpt2"), bitwise=True), budget(2), **strict)
+    differs = verdict(COMPILED, with_settings(fresh("gpt2"), bitwise=True), budget(2), **strict)
     assert differs.verdict is Verdict.REFUTED
     assert "the bits of 14 tokens" in differs.reason
 

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from assay.harness.cli import main as command_line
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.compared import a_finding, a_law, kept
 from assay.harness.tests.support.comparing import LAWS

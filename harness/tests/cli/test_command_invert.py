@@ -17,7 +17,7 @@ from assay.fixtures import subjects
 from assay.harness.cli import invert as command
 from assay.harness.cli.recovery import Display
 from assay.harness.inversion import GIVEN, from_less
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 from assay.harness.tests.support import folders
 from assay.harness.tests.support.inverted import SKY, load, small, tiny
 from assay.harness.tests.support.sessions import ROOT, heeding_ctrl_c

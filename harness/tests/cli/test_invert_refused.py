@@ -7,7 +7,7 @@ import torch
 
 from assay.harness import inversion
 from assay.harness.cli import main as command_line
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 from assay.harness.tests.support import folders
 from assay.harness.tests.support.inverted import small, tiny
 

@@ -14,7 +14,8 @@ from assay.harness.cli import faults as command
 from assay.harness.cli import main as harness_main
 from assay.harness.models import capabilities
 from assay.harness.models.loading.runs import Options
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.reference.float64 import reference_of
+from assay.harness.models.subject import Subject
 from assay.harness.operations import variants
 from assay.harness.results import expectations
 from assay.harness.results.errors import BadInput
@@ -87,7 +88,7 @@ def test_there_are_many_faults_and_each_says_what_it_is():
         assert len(fault.says) > 15, fault.name
         assert fault.caught_by, fault.name
         for need in fault.needs:
-            assert need in capabilities.PROBES or need in faults.catalogue.PARTS, fault.name
+            assert need in capabilities.names() or need in faults.catalogue.PARTS, fault.name
 
 
 def test_a_fault_is_in_the_float64_copy_as_well():
@@ -96,7 +97,7 @@ def test_a_fault_is_in_the_float64_copy_as_well():
     with faults.injected(faults.named("future-seen-by-one"), subject) as damaged:
         assert damaged.name == "tiny:gpt2+future-seen-by-one"
         assert damaged.digest != subject.digest
-        ours, exact = (s.rows(ids)["state 1"].double() for s in (damaged, damaged.oracle))
+        ours, exact = (s.rows(ids)["state 1"].double() for s in (damaged, reference_of(damaged)))
     usual = subject.rows(ids)["state 1"].double()
     assert (ours - exact).abs().max() < 1e-5
     assert (ours - usual).abs().max() > 1e-2

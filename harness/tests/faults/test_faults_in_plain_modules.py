@@ -8,7 +8,8 @@ from assay.harness import faults
 from assay.harness.checking.claim import Session
 from assay.harness.checking.profiles import PROFILES
 from assay.harness.models.loading.wrapping import wrap
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
+from assay.harness.models.subject.settings import SubjectSettings
 from assay.harness.results.verdicts import Kind, Verdict
 from assay.harness.tests.support.plain_models import PlainGPT
 from assay.run import choose
@@ -16,7 +17,7 @@ from assay.run import choose
 
 def plain() -> Subject:
     model = wrap("plain", PlainGPT()).eval().requires_grad_(False)
-    return Subject("plain", model, attends="causal")
+    return Subject("plain", model, settings=SubjectSettings("causal"))
 
 
 LAWS = {case.claim.id for case in choose("laws")}

@@ -11,7 +11,7 @@ from assay.harness.inversion.candidates import branches
 from assay.harness.inversion.token_by_token import exhaustive
 from assay.harness.inversion.token_by_token import ranked as exact
 from assay.harness.models.reference.tolerances import distance
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 from assay.harness.tests.support.toys import changed, prompt, toy
 
 BRANCHING = ("gpt2", "opt", "gpt_neox", "llama", "mistral", "gemma2", "mixtral")

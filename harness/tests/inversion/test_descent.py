@@ -18,7 +18,7 @@ from assay.harness.inversion import (
 )
 from assay.harness.inversion.batch import SCHEDULES
 from assay.harness.inversion.descent import slow_descent
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 from assay.harness.results.errors import BadInput
 from assay.harness.tests.support.toys import prompt, toy
 

@@ -21,7 +21,7 @@ from assay.fixtures.token_frequency import rarity
 from assay.fixtures.ways import Way
 from assay.harness.checking.profiles import Profile
 from assay.harness.inversion import embedded
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.constructed import constructed, fresh_side, settled
 from assay.harness.tests.support.toys import fresh, verdict

@@ -12,9 +12,10 @@ from assay.harness.checking.comparing import Unsettled
 from assay.harness.inversion import Target, condition, embedded, gradients, jacobian
 from assay.harness.inversion.gradients import PARTS
 from assay.harness.models.capabilities import Missing
+from assay.harness.models.reference.float64 import reference_of
 from assay.harness.models.reference.tolerances import TOLERANCES
+from assay.harness.models.subject import Subject
 from assay.harness.models.subject.rows import Rows
-from assay.harness.models.subject.subject import Subject
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.toys import budget, changed, fresh, prompt, toy, verdict
 
@@ -40,7 +41,7 @@ def test_the_gradient_of_a_linear_map_is_its_columns_sum():
 
 @pytest.mark.parametrize("part", PARTS)
 def test_the_gradient_is_what_a_small_step_shows(part):
-    subject = toy("gpt2").oracle  # in float64 throughout
+    subject = reference_of(toy("gpt2"))  # in float64 throughout
     ids = prompt(subject, 3, batch=1)
     gradient = gradients.of_sum(subject, part, ids)["gradient"]
     leaf = subject.model.get_input_embeddings()(ids)
@@ -51,7 +52,7 @@ def test_the_gradient_is_what_a_small_step_shows(part):
 
 @pytest.mark.parametrize("pieces", [1, 2, 5])
 def test_the_pieces_are_as_many_as_asked_for_and_make_the_whole(pieces):
-    subject = toy("llama").oracle
+    subject = reference_of(toy("llama"))
     ids = prompt(subject, 4)
     terms = gradients.of_pieces(subject, "block", ids, pieces)
     whole = gradients.of_sum(subject, "block", ids)["gradient"]
@@ -108,8 +109,10 @@ def test_a_relu_near_0_moves_the_gradient_and_not_its_sum(dtype):
     subject, corners = toy("t5", dtype), 0
     for seed in range(12):
         ids = prompt(subject, 6, seed=seed)
-        sizes = gradients.lengths(gradients.of_pieces(subject.oracle, "block", ids, 2))
-        plain, exact = (gradients.of_sum(s, "block", ids) for s in (subject, subject.oracle))
+        sizes = gradients.lengths(gradients.of_pieces(reference_of(subject), "block", ids, 2))
+        plain, exact = (
+            gradients.of_sum(s, "block", ids) for s in (subject, reference_of(subject))
+        )
         parts = gradients.of_pieces(subject, "block", ids, 2)
         allowed = TOLERANCES[subject.dtype].allowed(gradients.noise(plain, exact, sizes))
         corners += gradients.apart(plain, exact, sizes).error > allowed

@@ -9,7 +9,7 @@ from torch import Tensor
 from assay.harness import inversion
 from assay.harness.inversion import METHODS, Rule, Target, embedded, invert, token_by_token
 from assay.harness.models.reference.tolerances import distance
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 from assay.harness.results.errors import BadInput
 from assay.harness.tests.support.descents import inversion_by
 from assay.harness.tests.support.toys import fresh, prompt, toy

@@ -11,6 +11,7 @@ from assay.harness.checking.draws import Draws
 from assay.harness.inversion import Rule, check_target, descend, embedded, nets
 from assay.harness.models.capabilities import Missing
 from assay.harness.models.machine import memory
+from assay.harness.models.reference.float64 import reference_of
 from assay.harness.results.errors import BadInput
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.randoms import seeded
@@ -105,7 +106,7 @@ def test_a_net_is_given_ids_or_embeddings():
 
 
 def test_descent_finds_what_an_expanding_net_was_given():
-    subject = toy("llama").oracle
+    subject = reference_of(toy("llama"))
     table = embedded(subject)
     net = nets.flattened("expanding", N, subject.hidden, seeded(), table)
     ids = prompt(subject, N)

@@ -20,7 +20,7 @@ from assay.harness.inversion import (
 from assay.harness.inversion.linear import FEW, LinearMap
 from assay.harness.inversion.token_by_token import exhaustive, ranked
 from assay.harness.models.reference.tolerances import distance
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 from assay.harness.tests.support.descents import inversion_by
 from assay.harness.tests.support.toys import adopted, fresh, prompt, toy
 

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from assay.harness.inversion import Descent, Rule, Target, descend, descent, start
 from assay.harness.inversion.batch import Batch
+from assay.harness.models.subject import Subject
 from assay.harness.models.subject.clock import Braked, ForwardClock, stepping
-from assay.harness.models.subject.subject import Subject
 from assay.harness.tests.support.descents import ROWS, RULE, same, some, task
 from assay.harness.tests.support.toys import fresh, toy
 

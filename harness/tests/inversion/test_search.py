@@ -12,7 +12,7 @@ from assay.harness.inversion import Prefixes, Target, accepted, exact, linear_ma
 from assay.harness.inversion.token_by_token import exhaustive, ranked
 from assay.harness.inversion.whole_prompts import TRIES
 from assay.harness.models.reference.tolerances import distance
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 from assay.harness.tests.support.toys import prompt, toy
 
 SEARCHES = pytest.mark.parametrize("method", [exact, ranked, exhaustive])

@@ -11,8 +11,7 @@ import torch
 from assay.fixtures import subjects
 from assay.harness import inversion
 from assay.harness.inversion import Rule, Target, embedded, invert, start
-from assay.harness.models.subject import positions
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject, positions
 from assay.harness.results.errors import BadInput
 from assay.harness.tests.support.descents import same_output
 from assay.harness.tests.support.inverted import load

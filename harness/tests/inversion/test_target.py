@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from assay.harness.inversion import THROUGH, Target, embedded, head_inverse, without_head
 from assay.harness.inversion.target import CACHED
 from assay.harness.models.reference.tolerances import distance
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 from assay.harness.results.errors import BadInput
 from assay.harness.tests.support.descents import same_output
 from assay.harness.tests.support.toys import counted, fresh, prompt, toy

@@ -7,12 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import DynamicCache
 
-from assay.harness.models.capabilities import Missing, caches
+from assay.harness.models.capabilities import caches
 from assay.harness.models.subject.rows import Rows
-from assay.harness.models.subject.subject import Subject
-from assay.harness.tests.support.toys import toy
 
 IDS = torch.arange(10).reshape(2, 5)
 CHUNKS = [3, 2]
@@ -79,62 +76,6 @@ def test_a_cache_is_made_for_the_batch_and_the_prompt_and_the_spare(monkeypatch,
 
 
 # What a cache is made of.
-
-
-@pytest.fixture
-def compat_calls(monkeypatch):
-    """The calls of `compat` about caches: [(name, arguments)]."""
-    calls = []
-
-    def noting(name):
-        usual = getattr(caches.compat, name)
-
-        def noted(*arguments):
-            calls.append((name, arguments))
-            return usual(*arguments)
-
-        monkeypatch.setattr(caches.compat, name, noted)
-
-    for name in (
-        "require_cache_objects",
-        "require_room_for_state",
-        "configured_cache",
-        "static_cache",
-    ):
-        noting(name)
-    monkeypatch.setattr(caches.compat, "offloaded_cache", lambda config: DynamicCache())
-    noting("offloaded_cache")
-    return calls
-
-
-@pytest.mark.parametrize("make", [lambda s: caches.make(s, "dynamic", 1, 4), caches.growing])
-def test_a_model_is_asked_whether_it_takes_objects_before_it_is_given_one(compat_calls, make):
-    subject = toy("llama")
-    make(subject)
-    assert ("require_cache_objects", (subject.model,)) in compat_calls
-    for name, arguments in compat_calls:
-        if name == "require_room_for_state":
-            assert arguments[0] is subject.model
-
-
-def test_an_encoder_decoder_s_own_cache_is_made_like_any_other(compat_calls, monkeypatch):
-    windowed = toy("t5gemma")
-    caches.make(windowed, "sliding", 3, 4)
-    caches.make(windowed, "static", 3, 4)
-    monkeypatch.setattr(Subject, "device", torch.device("cuda"))
-    caches.make(windowed, "offloaded", 3, 4)
-    made = {name: arguments for name, arguments in compat_calls if not name.startswith("require")}
-    assert made["configured_cache"] == (windowed.config,)
-    assert made["static_cache"] == (windowed.model, windowed.config, 3, 4)
-    assert made["offloaded_cache"] == (windowed.config,)
-
-
-def test_no_cache_is_offloaded_from_a_processor(monkeypatch):
-    """Not on a machine with a GPU either, where the library raises."""
-    monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
-    for name in ("t5", "gpt2"):
-        with pytest.raises(Missing, match="the model is on a processor"):
-            caches.make(toy(name), "offloaded", 1, 4)
 
 
 # Whether a cache keeps a state.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from itertools import groupby
 
 import pytest
@@ -11,11 +13,12 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from assay.fixtures import families
 from assay.harness.models import capabilities
 from assay.harness.models.capabilities import Missing, designs, probe
+from assay.harness.models.capabilities.probing import PROBE
+from assay.harness.models.capabilities.registry import PROBES
 from assay.harness.models.loading import loading
 from assay.harness.models.reference.rounding import Rounding
-from assay.harness.models.subject import masks, roles
+from assay.harness.models.subject import Subject, masks, roles
 from assay.harness.models.subject.roles import Role
-from assay.harness.models.subject.subject import Subject
 from assay.harness.tests.support.toys import (
     CAUSAL,
     ENCODERS,
@@ -62,27 +65,25 @@ def test_every_type_has_the_capabilities_that_it_is_known_for(model_type):
 @pytest.mark.parametrize("model_type", TYPES)
 def test_whatever_is_missing_has_a_reason_of_one_line(model_type):
     reasons = probe(toy(model_type)).all()
-    assert reasons.keys() == capabilities.PROBES.keys()
+    assert list(reasons) == capabilities.names()
     for name, why in reasons.items():
         if why is not None:
             assert 10 < len(why) < 200, name
             assert "\n" not in why, name
 
 
-def test_they_are_listed_topic_by_topic():
-    modules = [probe.__module__.rpartition(".")[2] for probe in capabilities.PROBES.values()]
-    topics = [topic for topic, _ in groupby(modules)]
-    assert topics == [
-        "declared",
-        "identity",
-        "input_arguments",
-        "kept_states",
-        "packing",
-        "parts",
-        "position_encoding",
-        "rotation",
-        "text",
-    ]
+def test_they_are_listed_topic_by_topic_and_only_what_is_asked_for_is_imported():
+    code = """
+import sys
+from assay.harness.models.capabilities import names, registry
+assert not [name for name in sys.modules if "capabilities.parts" in name]
+probes = [registry._probe(name) for name in names()]
+assert list(registry.PROBES) == names()
+print(*(probe.__module__.rpartition(".")[2] for probe in probes))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    topics = [topic for topic, _ in groupby(done.stdout.split())]
+    assert topics == sorted(set(topics))
 
 
 def test_a_causal_model_that_sees_the_future_is_still_causal():
@@ -173,18 +174,6 @@ def test_an_embedding_with_a_repeated_column_has_not_full_rank():
     assert "linearly dependent" in probe(subject).why_missing("full-rank-embedding")
 
 
-def test_the_reference_s_twins_have_a_tokenizer_and_are_untrained():
-    model_capabilities = probe(toy("untrained:small"))
-    assert "tokenizer" in model_capabilities
-    assert "trained" not in model_capabilities
-    assert "usual-weights" in model_capabilities
-
-
-def test_tiny_models_have_weights_as_nobody_begins_with():
-    assert "unit gain" in str(probe(toy("gpt2")).why_missing("usual-weights"))
-    assert "usual-weights" in probe(toy("reference:small"))
-
-
 def test_a_name_that_is_no_capability_is_an_error():
     with pytest.raises(KeyError):
         probe(toy("gpt2")).why_missing("telepathy")
@@ -198,7 +187,7 @@ def test_a_claim_can_require_what_turns_out_to_be_needed():
 
 def test_a_capability_is_probed_once(monkeypatch):
     subjects = []
-    monkeypatch.setitem(capabilities.PROBES, "counted", subjects.append)
+    monkeypatch.setitem(PROBES, "counted", subjects.append)
     subject = fresh("gpt2")
     assert all("counted" in probe(subject) for _ in range(3))
     assert subjects == [subject]
@@ -213,11 +202,6 @@ def test_positions_are_not_alone_where_a_table_counts_besides(model_type):
         assert "position-ids" in model_capabilities
         said = "position embeddings are looked up by index and ignore position_ids"
         assert model_capabilities.why_missing("positions-alone") == said
-
-
-@pytest.mark.parametrize("model_type", ["gpt2", "llama", "roberta", "bert"])
-def test_positions_are_alone_where_they_are_all_that_is_counted(model_type):
-    assert "positions-alone" in probe(toy(model_type))
 
 
 def test_embeddings_made_of_neighbours_are_not_blind_to_order():
@@ -287,7 +271,7 @@ def test_what_is_missing_says_whether_it_is_not_there_refused_or_broken(spec, na
 
 def test_a_mask_is_tried_on_a_prompt_within_the_window():
     """Beyond it a model's own mask hides what a full one shows, and neither is wrong."""
-    assert toy("modernbert").window < capabilities.PROBE
+    assert toy("modernbert").window < PROBE
     assert "mask-4d" in probe(toy("modernbert"))
     assert "does not read a 4-D mask" in str(probe(toy("t5gemma2")).why_missing("mask-4d"))
 
@@ -303,7 +287,7 @@ def test_rounding_decides_no_capability_in_sixteen_bits(name, seed):
             dtype=torch.bfloat16,
             device=torch.device("cpu"),
         )
-        every = capabilities.probe(Subject.of(adopted)).all()
+        every = capabilities.probe(adopted.subject).all()
         return [each for each, why in every.items() if why is None]
 
     usual = capability_names()

@@ -12,8 +12,7 @@ import transformers
 from assay.fixtures import families
 from assay.harness import faults
 from assay.harness.models.capabilities import caches
-from assay.harness.models.subject import compat
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject, compat
 from assay.harness.operations import cache_operations
 from assay.harness.results.errors import Missing
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
@@ -32,11 +31,6 @@ def wrapped(layer: nn.Module) -> None:
 
 def in_a_partial(layer: nn.Module) -> None:
     layer.forward = functools.partial(lambda usual, x: usual(x), layer.forward)
-
-
-def twice(layer: nn.Module) -> None:
-    wrapped(layer)
-    wrapped(layer)
 
 
 def hooked(layer: nn.Module) -> None:
@@ -69,16 +63,9 @@ def by_default(layer: nn.Module) -> None:
     layer.forward = lambda x, usual=layer.forward: usual(x)
 
 
-def by_keyword(layer: nn.Module) -> None:
-    def forward(x: torch.Tensor, *, usual: Callable[..., torch.Tensor] = layer.forward) -> Any:
-        return usual(x)
-
-    layer.forward = forward
-
-
 @pytest.mark.parametrize(
     "patch",
-    [wrapped, in_a_partial, twice, hooked, recursive, with_empty_cell, by_default, by_keyword],
+    [wrapped, in_a_partial, hooked, recursive, with_empty_cell, by_default],
 )
 def test_what_is_patched_into_a_model_runs_the_copys_weights(
     patch: Callable[[nn.Module], None],

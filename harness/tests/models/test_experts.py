@@ -9,8 +9,7 @@ import torch
 
 from assay.harness import faults
 from assay.harness.models.capabilities import Missing
-from assay.harness.models.subject import compat, experts
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject, compat, experts
 from assay.harness.tests.support.toys import fresh, prompt, toy
 
 
@@ -82,15 +81,6 @@ def test_tokens_are_sent_to_the_next_expert_for_a_while():
         elsewhere = subject.rows(ids)["logits"]
     assert (elsewhere - before).abs().max() > 0.1
     assert torch.equal(subject.rows(ids)["logits"], before)
-
-
-def test_a_version_without_a_table_has_one_way(monkeypatch):
-    def none() -> None:
-        raise Missing("this version of transformers has one implementation of experts")
-
-    monkeypatch.setattr(compat, "experts_functions", none)
-    with pytest.raises(Missing, match="looks up by name"):
-        experts.require(fresh("mixtral"), "eager")
 
 
 def test_a_fault_of_one_way_is_in_no_other():

@@ -8,15 +8,14 @@ import pytest
 import torch
 
 from assay.fixtures.prompts import prompts
-from assay.harness.checking.findings import Bound, finding
 from assay.harness.checking.laws import law
-from assay.harness.checking.profiles import Profile
-from assay.harness.checking.statistics import mean
-from assay.harness.models.reference import float64
+from assay.harness.models.reference import float64, modified
+from assay.harness.models.reference.float64 import reference_of
 from assay.harness.models.reference.tolerances import bit_equal
 from assay.harness.models.reference.upcasting import Upcast
+from assay.harness.models.subject import Subject
 from assay.harness.models.subject.clock import ForwardClock
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject.settings import SubjectSettings
 from assay.harness.results.errors import Missing
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.toys import budget, fresh, prompt, toy, verdict
@@ -31,10 +30,10 @@ def relative(one, other):
     ["xglm", "inkling2_text", "tiny:masked:mra"],
     ids=["a bound of float64 in the default dtype", "a part in float32", "float32 by name"],
 )
-def test_a_model_that_names_float32_has_an_oracle_all_the_same(spec):
+def test_a_model_that_names_float32_has_a_reference_all_the_same(spec):
     subject = toy(spec)
     ids = prompt(subject, 9)
-    exact = subject.oracle.rows(ids)
+    exact = reference_of(subject).rows(ids)
     for name, tensor in subject.rows(ids).tensors.items():
         if name != "router gap":
             assert exact[name].dtype == torch.float64
@@ -45,8 +44,8 @@ def test_a_model_that_names_float32_has_an_oracle_all_the_same(spec):
 
 
 def test_one_that_runs_as_it_is_stays_as_it_is():
-    assert "forward" not in vars(toy("llama").oracle.model)
-    assert "forward" in vars(toy("xglm").oracle.model)
+    assert "forward" not in vars(reference_of(toy("llama")).model)
+    assert "forward" in vars(reference_of(toy("xglm")).model)
 
 
 def test_float32_by_name_is_float64_only_while_widened():
@@ -74,9 +73,9 @@ def only_in(dtype: torch.dtype) -> Subject:
     return Subject("a copy", subject.model)
 
 
-def test_a_model_that_runs_in_one_dtype_only_has_no_oracle():
+def test_a_model_that_runs_in_one_dtype_only_has_no_reference():
     with pytest.raises(Missing, match="does not run in float64: float32 or nothing"):
-        _ = only_in(torch.float32).oracle
+        _ = reference_of(only_in(torch.float32))
 
 
 def test_what_needs_no_float64_runs_where_a_model_has_none_and_builds_none():
@@ -97,23 +96,10 @@ def test_what_needs_no_float64_runs_where_a_model_has_none_and_builds_none():
         check.same(expected, subject.rows(ids))
 
     assert verdict(plain, subject, budget(3)).verdict is Verdict.UPHELD
-    assert subject.known_reference is None
+    assert subject.reference is None
     result = verdict(exact, subject, budget(3))
     assert result.verdict is Verdict.NOT_APPLICABLE
     assert result.reason == "the model does not run in float64: float32 or nothing"
-
-
-def test_a_finding_that_needs_no_float64_builds_none():
-    subject = only_in(torch.float32)
-
-    @finding("X1", "says", source="here", bound=Bound(mean, above=0.0), control="the other way")
-    def body(subject, draws, sample):
-        subject.rows(torch.tensor([[1, 2, 3]]))
-        sample.add(effect=5 + draws.normal(), control=draws.normal() - 5)
-
-    profile = Profile("test", examples=0, shrink=0, draws=64)
-    assert verdict(body, subject, profile).verdict is Verdict.UPHELD
-    assert subject.known_reference is None
 
 
 def test_a_reference_that_cannot_be_built_is_tried_once(monkeypatch):
@@ -122,7 +108,7 @@ def test_a_reference_that_cannot_be_built_is_tried_once(monkeypatch):
     monkeypatch.setattr(float64, "float64_copy", lambda s: built.append(s) or usual(s))
     for _ in range(2):
         with pytest.raises(Missing, match="float32 or nothing"):
-            _ = subject.oracle
+            _ = reference_of(subject)
     assert len(built) == 1
 
 
@@ -130,39 +116,44 @@ def test_passes_of_a_reference_that_is_built_meanwhile_are_timed():
     subject, ids = fresh("gpt2"), torch.tensor([[1, 2, 3]])
     times = []
     with ForwardClock().watching(subject) as clock:
-        subject.oracle.rows(ids)
+        reference_of(subject).rows(ids)
         times.append(clock.seconds)
-        subject.oracle.rows(ids)
+        reference_of(subject).rows(ids)
         times.append(clock.seconds)
         assert clock.size == (1, 3)
     assert 0 < times[0] < times[1]
-    subject.oracle.rows(ids)
+    reference_of(subject).rows(ids)
     assert (clock.seconds, subject.clocks) == (times[1], [])
 
 
 def test_a_copy_of_a_large_model_has_a_reference_without_weights(monkeypatch):
     subject = fresh("llama")
-    assert float64.way_of_copies(subject) == "auto"
-    monkeypatch.setattr(float64, "LARGE", 0)
-    assert float64.way_of_copies(subject) == "stream"
-    copied = subject.of_same_code("a copy", fresh("llama").model)
-    weights = [p for p in copied.oracle.model.parameters() if p.is_floating_point()]
+    assert modified.way_of_copies(subject) == "auto"
+    monkeypatch.setattr(modified, "LARGE", 0)
+    assert modified.way_of_copies(subject) == "stream"
+    copied = modified.of_same_code(subject, "a copy", fresh("llama").model)
+    weights = [p for p in reference_of(copied).model.parameters() if p.is_floating_point()]
     assert all(isinstance(weight, Upcast) for weight in weights)
     ids = prompt(subject, 9)
-    assert relative(copied.oracle.rows(ids)["logits"], subject.oracle.rows(ids)["logits"]) < 1e-12
-    subject.oracle_way = "copy"
-    assert float64.way_of_copies(subject) == "copy"
+    assert (
+        relative(
+            reference_of(copied).rows(ids)["logits"], reference_of(subject).rows(ids)["logits"]
+        )
+        < 1e-12
+    )
+    subject.settings = SubjectSettings(float64="copy")
+    assert modified.way_of_copies(subject) == "copy"
 
 
 def test_a_large_model_s_reference_makes_room_and_comes_back(monkeypatch):
     subject = fresh("llama")
     ids = prompt(subject, 9)
-    before, gone = subject.oracle.rows(ids), weakref.ref(subject.oracle.model)
-    float64.make_room(subject)
+    before, gone = reference_of(subject).rows(ids), weakref.ref(reference_of(subject).model)
+    modified.make_room(subject)
     assert gone() is not None  # it is small
-    monkeypatch.setattr(float64, "LARGE", 0)
+    monkeypatch.setattr(modified, "LARGE", 0)
     with ForwardClock().watching(subject):
-        float64.make_room(subject)
+        modified.make_room(subject)
         assert gone() is None
-        again = subject.oracle.rows(ids)
+        again = reference_of(subject).rows(ids)
     assert all(torch.equal(tensor, again[name]) for name, tensor in before.tensors.items())

@@ -45,26 +45,6 @@ def test_after_conjugation_tokens_see_whom_they_saw(order):
             assert after[j][k] == before[order[j]][order[k]]
 
 
-@given(permuted)
-def test_conjugation_by_the_inverse_undoes_it(order):
-    mask = masks.causal(len(order), torch.float32)
-    there = masks.conjugated(mask, order)
-    assert torch.equal(masks.conjugated(there, order.argsort()), mask)
-
-
-@given(permuted)
-def test_only_the_identity_leaves_a_causal_mask_as_it_was(order):
-    mask = masks.causal(len(order), torch.float32)
-    same = torch.equal(masks.conjugated(mask, order), mask)
-    assert same == torch.equal(order, torch.arange(len(order)))
-
-
-@pytest.mark.parametrize("make", [masks.full, masks.causal])
-def test_masks_are_made_on_the_device_asked_for(make):
-    assert make(3, torch.float32).device.type == "cpu"
-    assert make(3, torch.float32, "meta").device.type == "meta"
-
-
 def test_a_padded_row_sees_what_a_causal_one_does_and_no_padding():
     mask = masks.padded(torch.tensor([[1, 1, 1], [0, 1, 1]]), torch.float32)
     expected = [[[1, 0, 0], [1, 1, 0], [1, 1, 1]], [[0, 0, 0], [0, 1, 0], [0, 1, 1]]]

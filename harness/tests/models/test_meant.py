@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,12 +16,11 @@ from assay.fixtures.families import shrunk
 from assay.fixtures.families.weights import to_unit_gain
 from assay.fixtures.subjects import load
 from assay.harness.models.capabilities import probe
-from assay.harness.models.loading.runs import Options, describe_subject
-from assay.harness.models.subject import meant
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.loading.runs import Options
+from assay.harness.models.subject import Subject, meant
 from assay.harness.results.errors import Missing
 from assay.harness.results.verdicts import Verdict
-from assay.harness.tests.support.toys import seeing_ahead, toy, verdict
+from assay.harness.tests.support.toys import toy, verdict, with_settings
 
 SAVED = {
     "LlamaModel": ("llama", {}, "causal"),
@@ -92,38 +90,18 @@ def test_a_body_that_sees_the_future_breaks_the_law(tmp_path):
 
 
 def test_a_body_that_is_to_attend_both_ways_and_does_not_breaks_the_law(tmp_path):
-    subject = replace(saved("LlamaModel", tmp_path), attends="both")
+    subject = with_settings(saved("LlamaModel", tmp_path), attends="both")
     result = verdict(
         test_positions.test_without_a_causal_mask_permuting_both_restores_the_output, subject
     )
     assert result.verdict is Verdict.REFUTED
 
 
-def test_claims_about_a_head_do_not_apply_to_a_body(tmp_path):
-    capabilities = probe(saved("LlamaModel", tmp_path))
-    assert {"lm-head", "tied-head", "generation"}.isdisjoint(
-        name for name, why in capabilities.all().items() if why is None
-    )
-    assert {"cache", "mask-4d", "position-ids", "padding", "blocks"} <= {
-        name for name, why in capabilities.all().items() if why is None
-    }
-
-
 def test_the_user_s_word_comes_first():
-    assert meant.direction(replace(toy("llama"), attends="both")) == meant.Meant(
+    assert meant.direction(with_settings(toy("llama"), attends="both")) == meant.Meant(
         "both", "--attends both says so"
     )
     assert meant.direction(load("tiny:bert", Options(attends="causal"))).ways == "causal"
-
-
-def test_what_says_so_is_in_the_description():
-    said = describe_subject(toy("bert")).attends
-    assert said.ways == "both"
-    assert said.why == "BertForMaskedLM is an encoder, and is_decoder is not set"
-
-
-def test_seeing_the_future_does_not_change_what_a_model_is_meant_to_be():
-    assert meant.direction(seeing_ahead()) == meant.direction(toy("llama"))
 
 
 class Elsewhere(PreTrainedConfig):
@@ -132,50 +110,35 @@ class Elsewhere(PreTrainedConfig):
     model_type = "elsewhere"
 
 
+TASK, OTHER_TASK = {"AutoModelForCausalLM": "its.Own"}, {"AutoModelForMaskedLM": "its.Other"}
+
+
 @pytest.mark.parametrize(
-    ("name", "ways"),
+    ("name", "bases", "tasks", "ways"),
     [
-        ("ElsewhereForCausalLM", "causal"),
-        ("ElsewhereBidirectionalModel", "both"),
-        ("ElsewhereEncoder", "both"),
-        ("ElsewhereModel", None),
+        ("ElsewhereForCausalLM", (), {}, "causal"),
+        ("ElsewhereBidirectionalModel", (), {}, "both"),
+        ("ElsewhereEncoder", (), {}, "both"),
+        ("ElsewhereModel", (), {}, None),
+        ("Own", (), TASK, "causal"),
+        ("Own", (), OTHER_TASK, "both"),
+        ("Own", (), TASK | OTHER_TASK, None),
+        ("Own", (), {"AutoModel": "its.Own"}, None),
+        ("Own", (GenerationMixin,), {}, "causal"),
     ],
 )
-def test_a_class_of_unknown_type_is_read_by_its_name(name, ways):
-    made = type(name, (PreTrainedModel,), {"config_class": Elsewhere, "forward": lambda self: 0})
-    subject = Subject("elsewhere", made(Elsewhere()))
-    said = meant.direction(subject)
-    assert said.ways == ways
+def test_a_class_of_unknown_type_is_read_by_its_name_its_task_or_whether_it_generates(
+    name, bases, tasks, ways
+):
+    own = {"config_class": Elsewhere, "forward": lambda self: 0}
+    made = type(name, (PreTrainedModel, *bases), own)
+    subject = Subject("elsewhere", made(Elsewhere(auto_map=tasks)))
+    assert meant.direction(subject).ways == ways
     if ways is None:
-        assert "--attends" in said.why
+        with pytest.raises(Missing, match="say --attends=causal or --attends=both"):
+            meant.is_causal(subject)
         assert "causal" not in probe(subject)
         assert "bidirectional" not in probe(subject)
-
-
-@pytest.mark.parametrize(
-    ("tasks", "ways"),
-    [
-        ({"AutoModelForCausalLM": "its.Own"}, "causal"),
-        ({"AutoModelForMaskedLM": "its.Own"}, "both"),
-        ({"AutoModelForCausalLM": "its.Own", "AutoModelForMaskedLM": "its.Other"}, None),
-        ({"AutoModel": "its.Own"}, None),
-    ],
-)
-def test_code_of_its_own_is_meant_to_be_what_it_is_loaded_as(tasks, ways):
-    made = type("Own", (PreTrainedModel,), {"config_class": Elsewhere, "forward": lambda self: 0})
-    assert meant.direction(Subject("own", made(Elsewhere(auto_map=tasks)))).ways == ways
-
-
-def test_a_class_that_generates_is_meant_to_be_causal():
-    own = {"config_class": Elsewhere, "forward": lambda self: 0}
-    made = type("Own", (PreTrainedModel, GenerationMixin), own)
-    assert meant.direction(Subject("own", made(Elsewhere()))).ways == "causal"
-
-
-def test_laws_about_either_do_not_apply_where_nothing_says_which():
-    made = type("Own", (PreTrainedModel,), {"config_class": Elsewhere, "forward": lambda self: 0})
-    with pytest.raises(Missing, match="say --attends=causal or --attends=both"):
-        meant.is_causal(Subject("own", made(Elsewhere())))
 
 
 @pytest.mark.parametrize("model_type", ["bart", "xlnet", "roberta", "deberta", "falcon", "jamba"])

@@ -9,9 +9,8 @@ import pytest
 
 from assay.harness.models import capabilities
 from assay.harness.models.reference import precision
-from assay.harness.models.subject import positions
+from assay.harness.models.subject import Subject, positions
 from assay.harness.models.subject.memo import memo
-from assay.harness.models.subject.subject import Subject
 from assay.harness.operations import variants
 from assay.harness.tests.support.toys import fresh, toy
 
@@ -22,12 +21,6 @@ def test_each_subject_is_asked_once():
     one, other = fresh("gpt2"), fresh("gpt2")
     assert [question(one), question(other), question(one)] == [1, 2, 1]
     assert subjects == [one, other]
-
-
-def test_questions_do_not_take_each_other_s_answers():
-    subject = fresh("gpt2")
-    assert memo(lambda _: "first")(subject) == "first"
-    assert memo(lambda _: "second")(subject) == "second"
 
 
 def test_no_answer_is_kept_of_a_question_that_failed():

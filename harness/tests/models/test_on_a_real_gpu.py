@@ -11,7 +11,7 @@ from assay.benchmarks import limits
 from assay.benchmarks.descents import Case, ready
 from assay.benchmarks.stopwatch import Stopwatch
 from assay.harness.inversion import Target
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 from assay.harness.tests.support.descents import inversion_by
 from assay.harness.tests.support.sessions import ROOT, Project
 from assay.harness.tests.support.toys import prompt, toy

@@ -11,8 +11,9 @@ import torch
 from assay.harness.models import capabilities
 from assay.harness.models.capabilities import Missing
 from assay.harness.models.loading import loading
-from assay.harness.models.machine import allocation, placement
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.machine import allocation, placement, weights
+from assay.harness.models.reference.float64 import reference_of
+from assay.harness.models.subject import Subject
 from assay.harness.operations import variants
 from assay.harness.results.errors import BadInput
 from assay.harness.tests.support import folders
@@ -42,7 +43,7 @@ def loaded(
 ) -> Subject:
     """The model in ``folder`` as a subject, by a device map or plainly."""
     placed = None if device_map is None else placement.read(str(device_map))
-    return Subject.of(loading.load(str(folder), dtype=dtype, device=CPU, placement=placed))
+    return loading.load(str(folder), dtype=dtype, device=CPU, placement=placed).subject
 
 
 @pytest.fixture(scope="module", params=PARTS)
@@ -65,8 +66,8 @@ def same(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 def test_states_cache_and_gradients_are_those_of_the_plain_load(both) -> None:
     plain, spread = both
-    assert placement.offloaded(spread.model)
-    assert not placement.offloaded(plain.model)
+    assert weights.offloaded(spread.model)
+    assert not weights.offloaded(plain.model)
     assert spread.digest == plain.digest
     one, other = plain.rows(IDS), spread.rows(IDS)
     assert one.tensors.keys() == other.tensors.keys()
@@ -74,7 +75,7 @@ def test_states_cache_and_gradients_are_those_of_the_plain_load(both) -> None:
     for depth in range(3):
         assert same(plain.block_output(depth, IDS), spread.block_output(depth, IDS))
     # Left in the middle of a pass, the model is as it was.
-    assert placement.offloaded(spread.model)
+    assert weights.offloaded(spread.model)
     steps = []
     for subject in both:
         past = subject(IDS[:, :5], keep=True).cache
@@ -90,10 +91,10 @@ def test_states_cache_and_gradients_are_those_of_the_plain_load(both) -> None:
 
 def test_the_copy_in_float64_is_that_of_the_plain_load(both) -> None:
     plain, spread = both
-    one, other = plain.oracle.rows(IDS), spread.oracle.rows(IDS)
+    one, other = reference_of(plain).rows(IDS), reference_of(spread).rows(IDS)
     assert other["logits"].dtype == torch.float64
     assert all(same(one[name], other[name]) for name in one.tensors)
-    assert placement.offloaded(spread.oracle.model)
+    assert weights.offloaded(reference_of(spread).model)
 
 
 def test_twins_that_need_every_weight_name_what_is_missing(both) -> None:
@@ -103,17 +104,6 @@ def test_twins_that_need_every_weight_name_what_is_missing(both) -> None:
         make(plain)
         with pytest.raises(Missing, match=r"weights-in-memory: .* offloaded by --device-map"):
             make(spread)
-
-
-def test_a_cast_is_the_plain_loads(tmp_path: Path) -> None:
-    folders.tiny("gpt2").save_pretrained(tmp_path / "model")
-    plain, spread = (
-        loaded(tmp_path / "model", device_map, torch.bfloat16)
-        for device_map in (None, written(tmp_path))
-    )
-    assert spread.digest == plain.digest
-    assert same(plain.rows(IDS)["logits"], spread.rows(IDS)["logits"])
-    assert same(plain.oracle.rows(IDS)["logits"], spread.oracle.rows(IDS)["logits"])
 
 
 def test_what_is_dispatched_stays_where_it_lies(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 import torch
 
-from assay.harness.models.capabilities import probe
+from assay.harness.models.capabilities import input_arguments, probe
 from assay.harness.models.subject import positions
 from assay.harness.tests.support.toys import TYPES, fresh, prompt, toy
 
@@ -113,7 +113,7 @@ def test_a_table_is_found_in_another_module_and_in_front_of_filling(model_type):
     subject = toy(model_type)
     assert positions.position_table(subject).weight.shape == (66, subject.hidden)
     assert positions.position_offset(subject) == positions.first_position(subject) == 2
-    assert not positions.follow_padding(subject)
+    assert not input_arguments.follow_padding(subject)
 
 
 def test_what_an_encoder_looks_up_is_not_its_decoder_s():

@@ -6,12 +6,13 @@ import pytest
 import torch
 
 from assay.harness.models.reference import precision
-from assay.harness.models.subject.subject import Subject
-from assay.harness.tests.support.toys import changed, fresh, toy
+from assay.harness.models.reference.float64 import reference_of
+from assay.harness.models.subject import Subject
+from assay.harness.tests.support.toys import changed, toy
 
 
 def in_float64(model_type: str) -> Subject:
-    return toy(model_type).oracle
+    return reference_of(toy(model_type))
 
 
 def test_a_model_that_stays_in_float64_is_told_from_one_that_does_not():
@@ -30,10 +31,3 @@ def test_a_single_narrow_step_is_noticed():
 )
 def test_the_tolerance_of_float64_is_for_models_that_stay_in_it(model_type, expected):
     assert precision.working(in_float64(model_type)) == expected
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_narrower_models_work_in_the_dtype_of_their_parameters(dtype):
-    subject = fresh("llama")
-    subject.model.to(dtype)
-    assert precision.working(subject) == dtype

@@ -10,6 +10,7 @@ from assay.harness.checking.findings import Bound, finding
 from assay.harness.checking.profiles import Profile
 from assay.harness.checking.statistics import median
 from assay.harness.models.loading.runs import Options
+from assay.harness.models.reference.float64 import reference_of
 from assay.harness.models.subject.provenance import Training
 from assay.harness.operations import variants
 from assay.harness.results.verdicts import Verdict
@@ -54,7 +55,7 @@ def test_of_a_folder_it_is_not_known_whatever_its_name(tmp_path, monkeypatch):
 def test_copies_have_weights_of_the_same_provenance_but_for_untrained_ones():
     subject = toy("reference:small")
     for copied in (
-        subject.oracle,
+        reference_of(subject),
         variants.saved_and_loaded(subject),
         variants.quantised(subject),
     ):

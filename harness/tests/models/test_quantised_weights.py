@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +16,17 @@ from assay.fixtures import subjects
 from assay.harness.models.capabilities import probe
 from assay.harness.models.loading import digests, weight_dtypes
 from assay.harness.models.loading.runs import Options
-from assay.harness.models.machine import quantised_weights
-from assay.harness.models.reference import dequantised, float64, precision
+from assay.harness.models.machine import weights
+from assay.harness.models.reference import dense_weights, precision
+from assay.harness.models.reference.float64 import reference_of
 from assay.harness.models.reference.tolerances import farthest
 from assay.harness.models.reference.upcasting import Unpacked, Upcast
-from assay.harness.models.subject import shapes
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject, shapes
 from assay.harness.results.errors import BadInput, Missing
 from assay.harness.tests.support import quantised
 from assay.harness.tests.support.folders import edit_weights, tiny
 from assay.harness.tests.support.quantised import ROUND_ACTIVATIONS, kinds, written
+from assay.harness.tests.support.toys import with_settings
 
 pytestmark = pytest.mark.nightly
 
@@ -42,7 +42,7 @@ def loaded(kind: str, folder: Path, dtype: torch.dtype = torch.bfloat16) -> Subj
 
 def off(subject: Subject) -> float:
     """How far the plain pass is from the reference, in the worst row."""
-    apart = farthest(subject.rows(IDS), subject.oracle.rows(IDS))
+    apart = farthest(subject.rows(IDS), reference_of(subject).rows(IDS))
     return max(each.error for each in apart.values())
 
 
@@ -68,10 +68,12 @@ def test_the_reference_has_the_same_weights_in_float64(tmp_path: Path, kind: str
     assert subject.dtype is torch.bfloat16
     # Rounding alone: 4 bits change these outputs by a tenth.
     assert 0.0 < off(subject) < 0.08
-    reference = subject.oracle.model
-    assert not list(quantised_weights.packed(reference))
+    reference = reference_of(subject).model
+    assert not list(weights.packed(reference))
     assert {each.dtype for each in reference.parameters()} == {torch.float64}
-    assert precision.all_float64(subject) or precision.working(subject.oracle) is torch.float32
+    assert (
+        precision.all_float64(subject) or precision.working(reference_of(subject)) is torch.float32
+    )
 
 
 @pytest.mark.parametrize("kind", ["8 bits", "4 bits"])
@@ -84,7 +86,7 @@ def test_the_reference_multiplies_integers_by_their_scales(tmp_path: Path, kind:
     whole, scales = quantised.integers(rows, bits, group)
     expected = whole.double() * scales.double().repeat_interleave(group, 1)
     torch.testing.assert_close(
-        dict(subject.oracle.model.named_parameters())[name], expected, rtol=1e-6, atol=1e-8
+        dict(reference_of(subject).model.named_parameters())[name], expected, rtol=1e-6, atol=1e-8
     )
     assert off(subject) < 1e-5
     assert not torch.allclose(rows.double(), expected, rtol=1e-6)
@@ -95,10 +97,12 @@ def test_a_streamed_reference_unpacks_weights_where_they_are_used(
     tmp_path: Path, kind: str
 ) -> None:
     subject = loaded(kind, tmp_path)
-    copied, streamed = (replace(subject, oracle_way=way).oracle for way in ("copy", "stream"))
-    assert not list(quantised_weights.packed(streamed.model))
+    copied, streamed = (
+        reference_of(with_settings(subject, float64=way)) for way in ("copy", "stream")
+    )
+    assert not list(weights.packed(streamed.model))
     held = [type(each) for each in streamed.model.parameters()]
-    packed = len(set(quantised_weights.packed(subject.model)) & set(names(subject.model)))
+    packed = len(set(weights.packed(subject.model)) & set(names(subject.model)))
     assert held.count(Unpacked) == packed
     assert held.count(Unpacked) + held.count(Upcast) == len(held)
     for _ in range(2):
@@ -108,25 +112,7 @@ def test_a_streamed_reference_unpacks_weights_where_they_are_used(
         subject.rows(IDS)  # some kernels change the layout of their weights
     dense = sum(each.numel() for each in copied.model.parameters())
     # Some have scales as parameters, which the copy does not need.
-    assert dense <= sum(quantised_weights.dense_sizes(subject.model).values()) < 1.1 * dense
-
-
-def test_a_quantised_model_is_streamed_where_a_copy_takes_too_much(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    subject = loaded("bitsandbytes, 4 bits", tmp_path)
-    whole = 8 * sum(each.numel() for each in subject.oracle.model.parameters())
-    for free, streams in ((3 * whole, False), (3 * whole - 3, True)):
-        monkeypatch.setattr(float64.memory, "free", lambda _, free=free: free)
-        assert float64.streams(subject, subject.device) == streams
-
-
-@every_kind
-def test_the_reference_is_as_near_after_many_passes(tmp_path: Path, kind: str) -> None:
-    subject = loaded(kind, tmp_path)
-    for _ in range(3):  # some kernels change the layout of their weights
-        subject.rows(IDS)
-    assert off(subject) < 0.08
+    assert dense <= sum(weights.dense_sizes(subject.model).values()) < 1.1 * dense
 
 
 @every_kind
@@ -164,7 +150,7 @@ def test_a_reference_with_packed_weights_is_none() -> None:
     model = with_packed_weights()
     why = r"'model.layers.0.mlp.down_proj.qweight' cannot be converted to float64"
     with pytest.raises(Missing, match=why):
-        _ = Subject("packed", model).oracle
+        _ = reference_of(Subject("packed", model))
     run = assay.check(model, claims=["C2", "C6"], profile="glance")
     results = {result.name: result for result in run.results}
     cached = results["cached decoding equals recomputation [default]"]
@@ -177,10 +163,10 @@ def test_a_reference_with_packed_weights_is_none() -> None:
 
 def test_models_without_quantised_weights_are_left_alone() -> None:
     model = tiny("gpt2")
-    assert not quantised_weights.is_quantised(model)
-    assert not quantised_weights.rounds_activations(model)
+    assert not weights.is_quantised(model)
+    assert not weights.rounds_activations(model)
     before = {name: weight.clone() for name, weight in model.named_parameters()}
-    dequantised.in_dtype(model)
+    dense_weights.in_dtype(model)
     for name, weight in model.named_parameters():
         assert torch.equal(weight, before[name].double())
 
@@ -225,17 +211,10 @@ def test_activations_of_8_bits_are_judged_as_16_bits_are(tmp_path: Path, kind: s
     assert subject.dtype is torch.float32
     assert precision.working(subject) is torch.bfloat16
     assert shapes.depend_on_tokens(subject)
-    assert precision.working(subject.oracle) is not torch.bfloat16
+    assert precision.working(reference_of(subject)) is not torch.bfloat16
     run = assay.check(subject.model, claims=["C1", "C2", "C6"], profile="glance")
     assert not run.refuted
     assert not run.undecided
-
-
-@every_kind
-def test_weights_alone_change_no_tolerance(tmp_path: Path, kind: str) -> None:
-    subject = loaded(kind, tmp_path, torch.float32)
-    wide = torch.bfloat16 if kind in ROUND_ACTIVATIONS else torch.float32
-    assert precision.working(subject) is wide
 
 
 # What there is to know

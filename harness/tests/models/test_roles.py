@@ -15,9 +15,8 @@ from transformers.utils.deprecation import deprecate_kwarg
 
 import assay
 from assay.harness.models.capabilities import caches
-from assay.harness.models.subject import roles
+from assay.harness.models.subject import Subject, roles
 from assay.harness.models.subject.roles import Role, bind
-from assay.harness.models.subject.subject import Subject
 from assay.harness.tests.support.toys import fresh, prompt, toy
 
 ROOT = Path(__file__).parents[3]
@@ -66,15 +65,6 @@ def test_a_cache_is_bound_by_type_name_or_rename(forward: Callable[..., Any], na
 @pytest.mark.parametrize("forward", [no_name, of_a_dict])
 def test_what_may_be_no_cache_is_not_bound_by_its_name(forward: Callable[..., Any]) -> None:
     assert Role.CACHE not in bind(forward)
-
-
-def test_a_new_name_has_the_role_of_the_name_that_it_replaces() -> None:
-    assert bind(renamed)[Role.KEPT_LOGITS] == "where"
-
-
-def test_values_by_role_become_arguments_by_name() -> None:
-    values = {Role.IDS: 1, Role.CACHE: 2, "own": 3}
-    assert bind(by_type).named(values) == {"input_ids": 1, "kv": 2, "own": 3}
 
 
 def test_a_decoder_beside_an_encoder_has_names_of_its_own() -> None:
@@ -206,16 +196,6 @@ class NewName(LlamaForCausalLM):
         return super().forward(input_ids, position_ids=position_ids, **inner, **named)
 
 
-class OldName(LlamaForCausalLM):
-    """The same with the name until transformers 5.23."""
-
-    def forward(self, input_ids=None, position_ids=None, past_key_values=None, **named):  # type: ignore[override]
-        past_key_values = named.pop("cache", past_key_values)
-        position_ids = at_zero(past_key_values, input_ids, position_ids)
-        inner = {inner_name(): past_key_values}
-        return super().forward(input_ids, position_ids=position_ids, **inner, **named)
-
-
 class OwnName(LlamaForCausalLM):
     """The same with a name of one's own."""
 
@@ -226,7 +206,7 @@ class OwnName(LlamaForCausalLM):
         return super().forward(input_ids, position_ids=position_ids, **inner, **named)
 
 
-@pytest.mark.parametrize("kind", [NewName, OldName, OwnName])
+@pytest.mark.parametrize("kind", [NewName, OwnName])
 def test_broken_caches_are_refuted_whatever_their_name(kind: type) -> None:
     model = fresh("llama").model
     model.__class__ = kind

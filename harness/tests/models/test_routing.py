@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from assay.harness.models.subject import routing
+from assay.harness.models.subject import routing, selection
 from assay.harness.tests.support.toys import fresh, prompt, toy
 
 
@@ -50,7 +50,7 @@ def test_where_all_experts_are_taken_nothing_is_near():
 def test_only_a_mixture_of_experts_is_listened_to():
     for model_type, routed in (("mixtral", True), ("llama", False)):
         subject = toy(model_type)
-        assert subject.routes is routed
+        assert selection.routes(subject) is routed
         with routing.listening(subject) as heard:
             subject.model(prompt(subject))
         assert len(heard) == (subject.layers if routed else 0)
@@ -68,7 +68,7 @@ def test_a_body_that_is_not_called_as_the_model_says_is_asked_all_the_same(monke
 
 def test_choices_are_heard_of_a_model_that_returns_no_scores():
     subject = toy("aria_text")
-    assert not subject.routes
+    assert not selection.routes(subject)
     ids = prompt(subject)
     with routing.choosing(subject) as gaps:
         subject.model(ids)
@@ -119,7 +119,7 @@ def test_other_choices_are_not_heard():
     ],
 )
 def test_what_chooses_by_its_largest_numbers_is_known_by_its_code(spec, chosen):
-    assert routing.selects(toy(spec)) is chosen
+    assert selection.selects(toy(spec)) is chosen
 
 
 def test_rows_of_a_model_that_chooses_keys_can_be_undecided():

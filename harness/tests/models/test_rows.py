@@ -50,12 +50,6 @@ def test_parts_along_positions_make_the_whole():
     assert not equal(Rows.along_positions(parts[::-1]), rows)
 
 
-def test_rows_are_settled_only_where_the_gap_is_wide_enough():
-    gap = torch.tensor([[[0.5], [0.1], [0.01]]])
-    settled = Rows({"logits": torch.zeros(1, 3, 7), "router gap": gap}).settled(0.05)
-    assert settled.tolist() == [[True, True, False]]
-
-
 def test_a_model_without_experts_has_nothing_to_settle():
     assert numbered().settled(0.05) is None
 
@@ -63,7 +57,3 @@ def test_a_model_without_experts_has_nothing_to_settle():
 def test_a_gap_that_is_just_so_wide_is_not_wide_enough():
     rows = Rows({"router gap": torch.tensor([[[0.25], [0.5]]])})
     assert rows.settled(0.25).tolist() == [[False, True]]
-
-
-def test_a_single_part_is_the_whole():
-    assert equal(Rows.along_positions([numbered()]), numbered())

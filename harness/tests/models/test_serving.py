@@ -139,8 +139,3 @@ def test_what_cannot_be_paged_is_known_by_its_class(spec, why):
 def test_what_the_library_cannot_page_is_found_before_the_law_starts(spec, why):
     with pytest.raises(Missing, match=why):
         serving.require(toy(spec))
-
-
-def test_a_version_without_a_server_says_so(monkeypatch):
-    monkeypatch.setattr(serving, "_kind_of_settings", lambda: None)
-    assert "no ContinuousBatchingConfig" in serving.why_not(toy("llama"))

@@ -88,13 +88,6 @@ def test_what_the_machine_lacks_leaves_a_finding_undecided(error):
     assert result.reason == f"{shortage(error)} at 2 × 3 tokens"
 
 
-def test_where_no_prompt_fits_the_size_of_the_last_one_tried_is_named():
-    result = verdict(declared(), raising(SHORTAGES["memory of a processor"]), budget(4))
-    assert result.reason.startswith("out of memory at ")
-    assert result.reason.endswith("tokens")
-    assert result.examples == 0
-
-
 def test_a_law_that_breaks_on_smaller_prompts_is_refuted_all_the_same():
     def leak(state):
         if state.shape[0] * state.shape[1] > 12:
@@ -115,18 +108,6 @@ def test_a_law_without_a_prompt_ends_at_once_where_memory_runs_out():
 
     assert verdict(declared(body), toy("gpt2"), budget(50)).reason == MEMORY
     assert len(tried) == 1
-
-
-def test_a_capability_that_could_not_be_looked_for_is_not_missing():
-    def body(draw, check):
-        draw(st.integers(), "number")
-        try:
-            raise MemoryError
-        except MemoryError as error:
-            raise Missing("the model does not take a mask") from error
-
-    result = verdict(declared(body), toy("gpt2"), budget(4))
-    assert (result.verdict, result.reason) == (Verdict.INCONCLUSIVE, MEMORY)
 
 
 def test_a_probe_that_ran_out_of_memory_is_asked_again(monkeypatch):

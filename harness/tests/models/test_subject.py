@@ -11,8 +11,9 @@ from transformers import LlamaForCausalLM
 
 from assay.fixtures import families
 from assay.harness.models import capabilities
-from assay.harness.models.subject import compat
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.reference.float64 import reference_of
+from assay.harness.models.subject import Subject, compat
+from assay.harness.models.subject.settings import SubjectSettings
 from assay.harness.tests.support.toys import TYPES, counted, fresh, prompt, toy
 
 BLOCKS = ("gpt2", "llama", "gpt_neox", "opt", "bloom", "mamba", "bert", "albert", "t5")
@@ -65,12 +66,6 @@ def test_a_depth_that_the_model_has_not_is_refused(depth):
         subject.block_output(depth, prompt(subject))
 
 
-def test_depth_zero_is_what_the_first_block_is_given():
-    subject = toy("gpt2")
-    ids = prompt(subject)
-    assert torch.equal(subject.block_output(0, ids), subject.rows(ids)["state 0"])
-
-
 @pytest.mark.parametrize("model_type", ["llama", "mixtral", "albert"])
 def test_no_hooks_are_left_behind_not_even_by_a_refusal(model_type):
     subject = fresh(model_type)
@@ -96,46 +91,28 @@ def test_gradients_reach_embeddings_that_ask_for_them_and_nothing_else():
     assert all(parameter.grad is None for parameter in subject.model.parameters())
 
 
-def test_ids_run_without_gradients():
-    subject = toy("gpt2")
-    assert not any(t.requires_grad for t in subject.rows(prompt(subject)).tensors.values())
-
-
 @pytest.mark.parametrize("model_type", ["gpt2", "mixtral", "t5"])
-def test_the_oracle_is_the_same_model_in_float64(model_type):
+def test_the_reference_is_the_same_model_in_float64(model_type):
     subject = toy(model_type)
-    reference = subject.oracle
+    reference = reference_of(subject)
     theirs = dict(reference.model.named_parameters())
     assert reference.dtype == torch.float64
-    assert reference is subject.oracle
+    assert reference is reference_of(subject)
     for name, parameter in subject.model.named_parameters():
         assert theirs[name].dtype == torch.float64
         assert torch.equal(theirs[name], parameter.double())
-    assert reference.oracle is reference
+    assert reference_of(reference) is reference
 
 
-def test_an_oracle_draws_the_numbers_that_its_model_draws():
+def test_a_reference_draws_the_numbers_that_its_model_draws():
     subject = fresh("reformer")  # hashes long prompts by random rotations, from a seed of its own
     ids = prompt(subject, 32)
-    assert subject.oracle.drawn_as is torch.float32
-    plain, exact = subject.rows(ids)["logits"], subject.oracle.rows(ids)["logits"]
+    assert reference_of(subject).settings.drawn_as is torch.float32
+    plain, exact = subject.rows(ids)["logits"], reference_of(subject).rows(ids)["logits"]
     assert exact.dtype == torch.float64
     assert torch.allclose(plain.double(), exact, atol=1e-4)
-    subject.oracle.drawn_as = None
-    assert not torch.allclose(subject.oracle.rows(ids)["logits"], exact, atol=1e-2)
-
-
-def test_a_model_that_draws_nothing_has_an_oracle_that_draws_as_it_likes():
-    assert toy("llama").oracle.drawn_as is None
-
-
-def test_making_an_oracle_leaves_the_model_as_it_was():
-    subject = fresh("llama")
-    ids = prompt(subject)
-    before = subject.rows(ids)["logits"]
-    assert subject.oracle.rows(ids)["logits"].dtype == torch.float64
-    assert subject.dtype == torch.float32
-    assert torch.equal(subject.rows(ids)["logits"], before)
+    reference_of(subject).settings = SubjectSettings()
+    assert not torch.allclose(reference_of(subject).rows(ids)["logits"], exact, atol=1e-2)
 
 
 @pytest.mark.parametrize("model_type", TYPES)
@@ -264,12 +241,6 @@ def test_the_decoder_s_table_is_found_where_a_cache_leaves_the_last_id_only():
     hook = decoder.register_forward_pre_hook(keep_the_last, with_kwargs=True)
     assert subject.input_embeddings is decoder.embed_tokens
     hook.remove()
-
-
-@pytest.mark.parametrize("model_type", ["llama", "t5", "bart"])
-def test_one_table_for_all_is_the_one_that_the_model_names(model_type):
-    subject = toy(model_type)
-    assert subject.input_embeddings is subject.model.get_input_embeddings()
 
 
 def test_positions_of_an_encoder_decoder_are_its_decoder_s():

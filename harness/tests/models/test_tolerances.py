@@ -8,11 +8,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
 
 from assay.harness.checking.check import Check
 from assay.harness.models.reference.tolerances import ROUTER_GAP, TOLERANCES, distance, farthest
-from assay.harness.models.subject import positions
 from assay.harness.models.subject.rows import Rows
 from assay.harness.tests.support.randoms import seeded
 from assay.harness.tests.support.toys import exactly, is_broken, one_tensor, prompt, toy
@@ -57,11 +55,6 @@ def test_a_distance_is_relative_to_its_own_row():
     oracle = torch.tensor([[3.0, 4.0], [300.0, 400.0]])
     off = oracle + torch.tensor([[0.5, 0.0], [0.5, 0.0]])
     assert distance(off, oracle).tolist() == pytest.approx([0.1, 0.001])
-
-
-def test_equal_rows_are_at_no_distance():
-    oracle = torch.randn(2, 3, 4, generator=seeded(0))
-    assert distance(oracle, oracle).tolist() == [[0.0] * 3] * 2
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
@@ -138,13 +131,6 @@ def test_a_plain_path_that_is_wrong_itself_excuses_nothing(tolerance):
     assert tolerance.allowed(1.0) == tolerance.allowed(math.inf) == tolerance.most
 
 
-def test_coarser_dtypes_have_higher_floors():
-    ordered = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
-    floors = [TOLERANCES[dtype].floor for dtype in ordered]
-    assert floors == sorted(floors)
-    assert floors[1] < SMALLEST_DEFECT
-
-
 # What is stopped, and what passes.
 
 
@@ -186,33 +172,6 @@ def test_some_floors_on_any_tensor_are_caught_in_half_precision(spec, dtype, flo
             assert is_broken(check, expected, injected(expected.plain, name, size, where)), name
 
 
-def moved_or_reversed(spec: str, ids: Tensor, dtype: str, repetition: int) -> Rows:
-    """The rows of ``ids`` by another path: in reversed batch order, one by one, or moved."""
-    subject = toy(spec, dtype)
-    if repetition % 3 == 0:
-        return subject.rows(ids.flip(0)).map(lambda tensor: tensor.flip(0))
-    if repetition % 3 == 1 or positions.position_table(subject) is not None:
-        parts = [subject.rows(row[None]).tensors for row in ids]
-        return Rows({name: torch.cat([each[name] for each in parts]) for name in parts[0]})
-    return subject.rows(ids, positions=positions.usual(subject, ids.shape[1]) + repetition)
-
-
-@pytest.mark.parametrize("dtype", ["float32", *HALVES])
-@pytest.mark.parametrize("spec", MODELS)
-def test_twenty_repetitions_on_a_sound_model_pass(spec, dtype):
-    subject = toy(spec, dtype)
-    check = Check(subject)
-    for repetition in range(20):
-        ids = prompt(subject, 2 + repetition % 8, batch=3, seed=repetition)
-        expected = check.reference(lambda s, ids=ids: s.rows(ids))
-        check.same(expected, moved_or_reversed(spec, ids, dtype, repetition))
-    assert check.record.compared == 20
-    assert 0 < check.record.observed <= check.record.allowed
-
-
-# Near-tied experts.
-
-
 @pytest.mark.parametrize(("gap", "broken"), [(0.5, True), (1e-6, False)])
 def test_rows_are_compared_only_where_experts_are_clearly_chosen(gap, broken):
     check = Check(toy("gpt2"))
@@ -228,21 +187,6 @@ def test_a_router_gap_is_not_itself_compared():
     check = Check(toy("gpt2"))
     rows = Rows({"logits": torch.ones(1, 2, 4), "router gap": torch.ones(1, 2, 1)})
     assert not is_broken(check, exactly(rows), injected(rows, "router gap", 0.1, (0, 1)))
-
-
-def test_mixtral_tells_how_clearly_its_experts_are_chosen():
-    subject = toy("mixtral")
-    gap = subject.rows(prompt(subject))["router gap"]
-    assert gap.shape == (2, 9, 1)
-    assert bool((gap.diff(dim=1) <= 0).all())
-    assert 0 <= float(gap.min()) < float(gap.max()) < 1
-
-
-def test_what_stands_behind_a_router_gap_is_compared():
-    rows = Rows({"router gap": torch.ones(1, 2, 1), "logits": torch.ones(1, 2, 4)})
-    damaged = injected(rows, "logits", 0.1, (0, 1))
-    assert list(farthest(damaged, rows)) == ["logits"]
-    assert is_broken(Check(toy("gpt2")), exactly(rows), damaged)
 
 
 def test_the_largest_number_masks_and_hides_nothing_else_in_its_row() -> None:

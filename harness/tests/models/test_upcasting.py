@@ -12,9 +12,10 @@ from assay.fixtures import families, subjects
 from assay.fixtures.families.named import NOT_ALONE
 from assay.harness.models.loading.runs import Options
 from assay.harness.models.reference import float64, upcasting
-from assay.harness.models.reference.float64 import WAYS
+from assay.harness.models.reference.float64 import WAYS, reference_of
 from assay.harness.models.reference.upcasting import Upcast
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
+from assay.harness.models.subject.settings import SubjectSettings
 
 FLOAT64 = 1e-13
 """Rounding of float64 in a tiny model, relative to the largest element."""
@@ -29,9 +30,9 @@ ALIKE = sorted(
 )
 
 
-def oracle_of(model: nn.Module, way: str) -> Subject:
+def reference_by(model: nn.Module, way: str) -> Subject:
     """The float64 reference of ``model``, held ``way``."""
-    return Subject("model", model, oracle_way=way).oracle
+    return reference_of(Subject("model", model, settings=SubjectSettings(float64=way)))
 
 
 def prompt(subject: Subject) -> torch.Tensor:
@@ -51,8 +52,8 @@ def distance(rows, others) -> float:
 @pytest.mark.parametrize("model_type", ALIKE)
 def test_the_numbers_are_those_of_a_copy(model_type: str) -> None:
     model = families.tiny(model_type).requires_grad_(False)
-    copied = oracle_of(model, "copy")
-    streamed = oracle_of(model, "stream")
+    copied = reference_by(model, "copy")
+    streamed = reference_by(model, "stream")
     ids = prompt(copied)
     assert distance(copied.rows(ids), streamed.rows(ids)) <= FLOAT64
     assert streamed.dtype == torch.float64
@@ -64,7 +65,7 @@ def test_the_numbers_are_those_of_a_copy(model_type: str) -> None:
 
 def test_a_moved_weight_is_seen() -> None:
     model = families.tiny("llama")
-    copied, streamed = (oracle_of(model, way) for way in ("copy", "stream"))
+    copied, streamed = (reference_by(model, way) for way in ("copy", "stream"))
     ids = prompt(copied)
     with torch.no_grad():
         model.model.layers[0].mlp.up_proj.weight[0, 0] += 0.1
@@ -76,7 +77,7 @@ def test_gradients_are_those_of_a_copy(model_type: str) -> None:
     model = families.tiny(model_type).requires_grad_(False)
     gradients = []
     for way in ("copy", "stream"):
-        oracle = oracle_of(model, way)
+        oracle = reference_by(model, way)
         embeddings = oracle.embedding_table[prompt(oracle)].double().detach().requires_grad_()
         rows = oracle.rows(embeddings=embeddings)["logits"]
         gradients.append(torch.autograd.grad(rows.square().sum(), embeddings)[0])
@@ -85,7 +86,9 @@ def test_gradients_are_those_of_a_copy(model_type: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_in_16_bits_the_numbers_are_those_of_a_copy(dtype: str) -> None:
-    way = {w: subjects.load("tiny:llama", Options(dtype=dtype, oracle=w)).oracle for w in WAYS}
+    way = {
+        w: reference_of(subjects.load("tiny:llama", Options(dtype=dtype, oracle=w))) for w in WAYS
+    }
     ids = prompt(way["copy"])
     for each in ("stream", "cpu", "auto"):
         assert distance(way["copy"].rows(ids), way[each].rows(ids)) <= FLOAT64
@@ -93,11 +96,11 @@ def test_in_16_bits_the_numbers_are_those_of_a_copy(dtype: str) -> None:
 
 def test_large_products_go_by_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     model = families.tiny("gpt2")
-    whole = oracle_of(model, "stream")
+    whole = reference_by(model, "stream")
     ids = prompt(whole)
     rows = whole.rows(ids)
     monkeypatch.setattr(upcasting, "SLICE", 100)
-    assert distance(rows, oracle_of(model, "stream").rows(ids)) <= FLOAT64
+    assert distance(rows, reference_by(model, "stream").rows(ids)) <= FLOAT64
 
 
 def test_it_streams_where_a_copy_takes_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,7 +111,7 @@ def test_it_streams_where_a_copy_takes_too_much(monkeypatch: pytest.MonkeyPatch)
     assert not float64.streams(subject, device)
     monkeypatch.setattr(float64.memory, "free", lambda _: 3 * size - 3)
     assert float64.streams(subject, device)
-    monkeypatch.setattr(subject, "oracle_way", "copy")
+    monkeypatch.setattr(subject, "settings", SubjectSettings(float64="copy"))
     assert not float64.streams(subject, device)
 
 

@@ -8,6 +8,7 @@ import torch
 from assay.claims.running import test_autocast as claims
 from assay.harness.checking.comparing import Unsettled
 from assay.harness.checking.reference import run_both
+from assay.harness.models.reference.float64 import reference_of
 from assay.harness.models.reference.tolerances import farthest
 from assay.harness.operations import autocast, variants
 from assay.harness.results.errors import Missing
@@ -52,7 +53,7 @@ def test_a_model_that_does_not_run_under_autocast_says_why():
 def test_eight_bits_are_coarser_than_bfloat16():
     subject = toy("llama")
     ids = prompt(subject)
-    exact = subject.oracle.rows(ids)
+    exact = reference_of(subject).rows(ids)
     mixed = autocast.rows(subject, ids)
     with autocast.eight_bits():
         eight = autocast.rows(subject, ids)

@@ -11,7 +11,7 @@ from assay.harness.checking import sensitivity
 from assay.harness.models.machine.allocation import odd
 from assay.harness.models.reference.rounding import Rounding
 from assay.harness.models.reference.tolerances import unequal_bits
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 from assay.harness.operations import copies, variants
 from assay.harness.tests.support.toys import adopted
 

@@ -9,8 +9,9 @@ from assay.claims.cache import test_generation as laws
 from assay.harness import faults
 from assay.harness.checking.check import Check
 from assay.harness.models.capabilities import Missing
+from assay.harness.models.reference.float64 import reference_of
+from assay.harness.models.subject import Subject
 from assay.harness.models.subject.rows import Rows
-from assay.harness.models.subject.subject import Subject
 from assay.harness.operations import drafting, generation
 from assay.harness.operations.generation import BEAMS, MODES, NEW_TOKENS, Beams, Generated
 from assay.harness.results.verdicts import Verdict
@@ -76,7 +77,7 @@ def test_a_model_that_does_not_generate_in_float64_has_no_reference(monkeypatch)
     def refuse(*arguments, **named):
         raise RuntimeError("expected scalar type Double")
 
-    monkeypatch.setattr(subject.oracle.model, "generate", refuse)
+    monkeypatch.setattr(reference_of(subject).model, "generate", refuse)
     with pytest.raises(Missing, match=r"does not generate in float64: .*scalar type"):
         made.reference(subject)
 

@@ -10,9 +10,8 @@ from transformers import MambaConfig, MambaForCausalLM
 
 from assay.harness.checking.check import Broken, Check
 from assay.harness.models.capabilities import Missing, caches
-from assay.harness.models.subject import positions
+from assay.harness.models.subject import Subject, positions
 from assay.harness.models.subject.rows import Rows
-from assay.harness.models.subject.subject import Subject
 from assay.harness.operations import padding
 from assay.harness.tests.support.toys import fresh, is_broken, prompt, toy
 

@@ -12,7 +12,7 @@ import torch
 from transformers import LlamaForCausalLM
 
 from assay.fixtures import families
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 from assay.harness.operations import parallel, training
 from assay.harness.operations.parallel import Processes, ProcessesFailed, ProcessesLost
 from assay.harness.results.errors import Missing

@@ -11,7 +11,9 @@ from torch import nn
 from assay.fixtures import families
 from assay.harness.checking.profiles import PROFILES
 from assay.harness.models.loading.wrapping import wrap
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.reference import float64
+from assay.harness.models.subject import Subject
+from assay.harness.models.subject.settings import SubjectSettings
 from assay.harness.operations import parity
 from assay.harness.operations.parity import AS_RUN, IN_FLOAT64, control, tensors
 from assay.harness.operations.parity.recording import GETS, RETURNS
@@ -24,7 +26,9 @@ UPHELD, REFUTED, INCONCLUSIVE = Verdict.UPHELD, Verdict.REFUTED, Verdict.INCONCL
 
 
 def subject(model, name="model"):
-    return Subject(name, wrap(name, model.eval().requires_grad_(False)), attends="causal")
+    return Subject(
+        name, wrap(name, model.eval().requires_grad_(False)), settings=SubjectSettings("causal")
+    )
 
 
 def compared(model, other, states=True):
@@ -242,7 +246,9 @@ def test_blocks_that_divide_their_work_otherwise_are_no_fault_of_the_logits(orig
 def test_without_blocks_logits_alone_are_compared(original):
     port = PortedLlama(original).eval()
     outcome = parity.compare(
-        Subject("function", wrap("function", lambda ids: port(ids)), attends="causal"),
+        Subject(
+            "function", wrap("function", lambda ids: port(ids)), settings=SubjectSettings("causal")
+        ),
         subject(families.tiny("llama"), "original"),
         PROFILES["glance"],
     )
@@ -255,11 +261,12 @@ def test_without_blocks_logits_alone_are_compared(original):
 
 def test_the_reference_is_that_of_the_other_model_where_one_has_none(original):
     one, other = subject(copy.deepcopy(original)), subject(original, "original")
-    other._no_reference = "nothing runs in float64"
+    float64._refusals(other).append("nothing runs in float64")
     outcome = parity.compare(one, other, PROFILES["glance"])
     assert verdicts(outcome) == {AS_RUN: UPHELD, IN_FLOAT64: Verdict.NOT_APPLICABLE}
     assert outcome.verdict is UPHELD
-    one.known_reference, one._no_reference = None, "nor does this"
+    one.reference = None
+    float64._refusals(one).append("nor does this")
     assert parity.compare(one, other, PROFILES["glance"]).verdict is INCONCLUSIVE
 
 

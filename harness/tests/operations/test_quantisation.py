@@ -10,8 +10,9 @@ import torch
 from assay.claims.running import test_quantised_weights as claims
 from assay.fixtures import subjects
 from assay.harness.models.loading.runs import Options
+from assay.harness.models.reference.float64 import reference_of
 from assay.harness.models.reference.tolerances import farthest
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 from assay.harness.operations import quantisation
 from assay.harness.results.errors import Missing
 from assay.harness.results.verdicts import Verdict
@@ -57,7 +58,7 @@ def test_a_dense_copy_needs_no_kernel_and_is_near():
     quantised = quantisation.of(toy("llama"), quantisation.EIGHT)
     dense, ids = quantisation.dense(quantised), prompt(quantised)
     assert {type(w) for w in dense.model.parameters()} == {torch.nn.Parameter}
-    apart = farthest(dense.rows(ids), quantised.oracle.rows(ids))
+    apart = farthest(dense.rows(ids), reference_of(quantised).rows(ids))
     assert max(each.error for each in apart.values()) < 1e-5
     before = {name: w.clone() for name, w in dense.model.named_parameters()}
     names = quantisation.packed(quantised)

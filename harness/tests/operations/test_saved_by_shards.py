@@ -11,9 +11,8 @@ import torch
 from assay.fixtures import families, subjects
 from assay.harness.models.loading.runs import Options
 from assay.harness.models.machine import memory
-from assay.harness.models.subject import memo
-from assay.harness.models.subject.memo import release_copies
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.reference.float64 import reference_of
+from assay.harness.models.subject import Subject, releasing
 from assay.harness.operations import copies, variants
 from assay.harness.results.errors import BadInput
 
@@ -78,10 +77,10 @@ def test_copies_are_released_where_they_are_large(monkeypatch: pytest.MonkeyPatc
     subject = Subject("model", families.tiny("gpt2").requires_grad_(False))
     variants.untrained(subject, 3)
     quantised = variants.quantised(subject)
-    release_copies(subject)
+    releasing.release_copies(subject)
     assert variants.quantised(subject) is quantised
-    monkeypatch.setattr(memo, "SMALL", 0)
-    release_copies(subject)
+    monkeypatch.setattr(releasing, "SMALL", 0)
+    releasing.release_copies(subject)
     assert variants.quantised(subject) is not quantised
 
 
@@ -89,11 +88,11 @@ def test_the_reference_of_a_copy_counts_and_goes_with_it(monkeypatch: pytest.Mon
     subject = Subject("model", families.tiny("gpt2").requires_grad_(False))
     copied = variants.untrained(subject, 3)
     size = sum(p.numel() * p.itemsize for p in copied.model.parameters())
-    monkeypatch.setattr(memo, "SMALL", size)
-    release_copies(subject)
+    monkeypatch.setattr(releasing, "SMALL", size)
+    releasing.release_copies(subject)
     assert variants.untrained(subject, 3) is copied
-    gone = weakref.ref(copied.oracle.model)
-    release_copies(subject)
+    gone = weakref.ref(reference_of(copied).model)
+    releasing.release_copies(subject)
     del copied
     gc.collect()
     assert gone() is None

@@ -12,8 +12,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from assay.claims.positions import test_position_table as claims
 from assay.harness.checking.draws import Draws
-from assay.harness.models.subject import positions
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject, positions
 from assay.harness.operations import structure
 from assay.harness.results.encoding import encode
 from assay.harness.results.verdicts import Verdict

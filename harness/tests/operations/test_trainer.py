@@ -13,7 +13,7 @@ from accelerate.state import AcceleratorState
 
 from assay.harness.models import capabilities
 from assay.harness.models.loading.wrapping import wrap
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 from assay.harness.operations import losses, padding, trainer, training
 from assay.harness.results.errors import Missing
 from assay.harness.tests.support.toys import fresh, prompt, toy

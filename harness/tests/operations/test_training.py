@@ -9,7 +9,7 @@ import torch
 
 from assay.harness.checking.check import Broken, Check
 from assay.harness.checking.comparing import Unsettled
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 from assay.harness.operations import losses, padding, train_mode, training
 from assay.harness.tests.support.folders import tiny
 from assay.harness.tests.support.toys import fresh, prompt, toy

@@ -19,8 +19,8 @@ from assay.harness.report import pictures, texts, words
 from assay.harness.report.html import render
 from assay.harness.report.progress import Progress
 from assay.harness.report.terminal import print_table
-from assay.harness.results.records import Counterexample, SubjectRecord
-from assay.harness.results.verdicts import Result, Verdict, margin
+from assay.harness.results.records import SubjectRecord
+from assay.harness.results.verdicts import Counterexample, Result, Verdict, margin
 from assay.harness.tests.support.pages import HOSTILE, Reader, html_of, page, printed
 from assay.harness.tests.support.sample_findings import finding
 from assay.harness.tests.support.sample_runs import (

@@ -9,8 +9,11 @@ import pytest
 from msgspec.structs import replace
 
 from assay.harness.report.html import render
-from assay.harness.results.records import Counterexample
-from assay.harness.tests.support.browsers import PROBLEMS, ask
+from assay.harness.results.verdicts import Counterexample
+from assay.harness.tests.support.browsers import (
+    PROBLEMS,
+    ask,
+)
 from assay.harness.tests.support.sample_findings import finding, findings
 from assay.harness.tests.support.sample_plots import every_kind
 from assay.harness.tests.support.sample_runs import LARGE, sample, sample_run

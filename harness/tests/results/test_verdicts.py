@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from assay.harness.results.encoding import decode, encode
-from assay.harness.results.records import Counterexample
-from assay.harness.results.verdicts import DECADES, Kind, Result, Verdict, margin
+from assay.harness.results.verdicts import DECADES, Counterexample, Kind, Result, Verdict, margin
 
 positive = st.floats(min_value=0, exclude_min=True, allow_infinity=False)
 finite = st.floats(min_value=0, allow_infinity=False)

@@ -13,8 +13,7 @@ from msgspec.structs import replace
 
 from assay.harness.results.errors import BadInput
 from assay.harness.results.evidence import Evidence
-from assay.harness.results.records import Counterexample
-from assay.harness.results.verdicts import Kind, Result, Verdict
+from assay.harness.results.verdicts import Counterexample, Kind, Result, Verdict
 from assay.harness.runners import runner
 from assay.harness.runners.runner import Broke, Request, Settings
 from assay.harness.tests.support.evidences import run_of

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from assay.harness.inversion import Inversion, Rule, Target, invert, start
 from assay.harness.models.reference.tolerances import TOLERANCES, distance
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.subject import Subject
 from assay.harness.tests.support.toys import prompt, toy
 
 ROWS = 5

@@ -17,8 +17,8 @@ from msgspec.structs import replace
 
 from assay.harness.results.errors import BadInput
 from assay.harness.results.evidence import Evidence
-from assay.harness.results.records import Counterexample, RunRecord
-from assay.harness.results.verdicts import Kind, Result, Verdict
+from assay.harness.results.records import RunRecord
+from assay.harness.results.verdicts import Counterexample, Kind, Result, Verdict
 from assay.harness.tests.support.sessions import ROOT
 
 DIGEST, OTHER = "a" * 64, "b" * 64

@@ -7,8 +7,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from assay.harness.results.records import Counterexample, RunRecord
-from assay.harness.results.verdicts import Kind, Result, Verdict
+from assay.harness.results.records import RunRecord
+from assay.harness.results.verdicts import Counterexample, Kind, Result, Verdict
 from assay.harness.tests.support.evidence_files import DIGEST, a_run, write
 
 __all__ = ["broken", "finding", "law", "run_of", "write"]

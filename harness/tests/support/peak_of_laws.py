@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -12,7 +11,9 @@ import torch
 from assay.benchmarks.peak import resident
 from assay.fixtures import subjects
 from assay.harness.models.loading.runs import Options
+from assay.harness.models.reference.float64 import reference_of
 from assay.harness.operations import copies, variants
+from assay.harness.tests.support.toys import with_settings
 
 TOKENS = 4
 """Of each of two prompts: a product in bfloat16 takes long on many processors."""
@@ -33,17 +34,17 @@ def main(model: str) -> None:
     subject = subjects.load(model, Options(dtype="bfloat16", oracle="stream"))
     variants.fits_twice = lambda _: False  # as on a machine of the model's size
     ids = subject.content(torch.arange(TOKENS).repeat(2, 1))
-    subject.oracle.rows(ids)  # looks at a longer prompt, once
+    reference_of(subject).rows(ids)  # looks at a longer prompt, once
     weights = [weight.numel() * weight.itemsize for weight in subject.model.parameters()]
     before = forget_peak()
-    rows, exact = subject.rows(ids), subject.oracle.rows(ids)
+    rows, exact = subject.rows(ids), reference_of(subject).rows(ids)
     off = float((rows["logits"].double() - exact["logits"]).abs().max())
     copied = variants.saved_and_loaded(subject)
     lost = max(variants.differences(subject, copied).values())
     apart = copies.apart(subject, copied, ids)
     peak = resident() - before
     forget_peak()
-    _ = replace(subject, oracle_way="copy").oracle
+    _ = reference_of(with_settings(subject, float64="copy"))
     with_copy = resident() - before
     measured = {"peak": peak, "with_copy": with_copy, "off": off, "lost": lost}
     measured |= {"apart": apart.distance.error - apart.allowed, "weights": sum(weights)}

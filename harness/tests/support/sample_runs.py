@@ -6,8 +6,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from assay.harness.results.records import Counterexample, RunRecord
-from assay.harness.results.verdicts import Kind, Result, Verdict, margin
+from assay.harness.results.records import RunRecord
+from assay.harness.results.verdicts import Counterexample, Kind, Result, Verdict, margin
 from assay.harness.tests.support.evidence_files import a_run
 
 LARGE = "reference:large"

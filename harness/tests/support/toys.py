@@ -22,9 +22,9 @@ from assay.harness.checking.profiles import Profile
 from assay.harness.checking.reference import Reference
 from assay.harness.models.loading import loading
 from assay.harness.models.loading.runs import Options
+from assay.harness.models.subject import Subject
 from assay.harness.models.subject.provenance import UNKNOWN
 from assay.harness.models.subject.rows import Rows
-from assay.harness.models.subject.subject import Subject
 from assay.harness.results.specs import ModelKind
 from assay.harness.results.verdicts import Result
 
@@ -55,12 +55,17 @@ def fresh(spec: str) -> Subject:
 def adopted(name: str = "llama", dtype: torch.dtype = torch.float32) -> Subject:
     """A tiny model of a type, taken from memory in this dtype; a copy of a test's own."""
     model, cpu = families.tiny(name), torch.device("cpu")
-    return Subject.of(loading.adopt(f"tiny:{name}", model, None, dtype=dtype, device=cpu))
+    return loading.adopt(f"tiny:{name}", model, None, dtype=dtype, device=cpu).subject
 
 
 def as_trained(spec: str) -> Subject:
     """A copy of `toy` of which nothing says that it was made from a seed."""
     return replace(fresh(spec), name=f"somebody's {spec}", provenance=UNKNOWN)
+
+
+def with_settings(subject: Subject, **changes: Any) -> Subject:
+    """The same model, with other settings."""
+    return replace(subject, settings=replace(subject.settings, **changes))
 
 
 def changed(spec: str, change: Callable[[Tensor], Tensor], block: int = 0) -> Subject:

@@ -17,8 +17,14 @@ import torch
 from torch import Tensor
 
 from assay.harness.models.capabilities import caches
-from assay.harness.models.capabilities.float8 import LARGEST, ROUNDING, SMALLEST, rounded, scale_of
-from assay.harness.models.subject.subject import Subject
+from assay.harness.models.capabilities.quantised_caches import (
+    LARGEST,
+    ROUNDING,
+    SMALLEST,
+    rounded,
+    scale_of,
+)
+from assay.harness.models.subject import Subject
 
 ARITHMETIC = 1e-5
 """A relative error above float32's for dividing by a scale and multiplying again."""

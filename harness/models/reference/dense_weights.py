@@ -1,4 +1,4 @@
-"""Turns quantised weights of a copy into plain ones: the float64 reference has the same weights.
+"""Turns quantised weights of a copy into dense ones: the float64 reference has the same weights.
 
 Transformers' own `dequantize` is for bitsandbytes alone, rounds to 16 bits, and replaces modules,
 which loses their hooks.
@@ -13,15 +13,11 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from assay.harness.models.machine.quantised_weights import (
-    FOUR_BITS_LAYER,
-    INT8_LAYER,
-    LAID_OUT,
-    is_plain,
-    packed,
-)
+from assay.harness.models.machine.quantised_weights import LAID_OUT
 from assay.harness.models.machine.shortage import ENDS, pass_on
-from assay.harness.models.reference.upcasting import Unpacked, as_parameter, cast
+from assay.harness.models.machine.weights import FOUR_BITS_LAYER, INT8_LAYER, is_plain, packed
+from assay.harness.models.reference.copying import cast
+from assay.harness.models.reference.upcasting import Unpacked, as_parameter
 from assay.harness.results.errors import Missing, brief, listed
 
 Model = TypeVar("Model", bound=nn.Module)

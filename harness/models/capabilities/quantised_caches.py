@@ -1,4 +1,11 @@
-"""Rounds keys and values to float8 (e4m3) at a scale, and clips them beyond it."""
+"""Quantised caches of Assay's own: one that rounds ideally, and one that rounds nothing.
+
+The ideal one rounds keys and values to float8 (e4m3) at a scale, and clips them beyond it.
+
+The library's `QuantizedLayer` keeps the newest states as they are, and older ones as a backend
+quantises them.  With a backend that keeps every number, what it does with the two must change
+nothing, and needs no backend's package.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +14,8 @@ from typing import Any
 import torch
 import transformers
 from torch import Tensor
+
+from assay.harness.results.errors import Missing
 
 FLOAT8 = torch.float8_e4m3fn
 
@@ -53,3 +62,31 @@ class RoundedCache(transformers.DynamicCache):
         keys, values = map(rounded, states, self.scales[layer_idx])
         contents = super().update(keys, values, layer_idx, *args, **kwargs)
         return states if first else contents
+
+
+RESIDUAL = 3
+"""Tokens whose states are kept as they are before they are quantised."""
+
+
+def unrounded() -> Any:
+    """A fresh cache of such layers; raises `Missing` where the version has none (before 4.54)."""
+    base: Any = getattr(transformers.cache_utils, "QuantizedLayer", None)
+    if base is None:
+        raise Missing("this version of transformers has no QuantizedLayer")
+    return transformers.Cache(layer_class_to_replicate=_layer(base))
+
+
+def _layer(base: Any) -> Any:
+    class Unrounded(base):  # type: ignore[misc]
+        """A layer of the library's quantised cache whose backend keeps every number."""
+
+        def __init__(self, *_: Any, **__: Any) -> None:
+            super().__init__(residual_length=RESIDUAL)
+
+        def _quantize(self, tensor: Tensor, axis: int) -> Tensor:
+            return tensor.clone()
+
+        def _dequantize(self, tensor: Tensor) -> Tensor:
+            return tensor.clone()
+
+    return Unrounded
