@@ -222,7 +222,7 @@ def _head_alone(subject: Subject) -> bool:
     head = head_of(subject)
     ids = subject.content(torch.arange(3, device=subject.device)[None] * 5)
     logits = subject.rows(ids, states=False)["logits"]
-    product = F.linear(subject.head_input(ids), head.weight, getattr(head, "bias", None))
+    product = F.linear(blocks.head_input(subject, ids), head.weight, getattr(head, "bias", None))
     if product.shape != logits.shape:
         return False
     return bool((distance(product, logits) <= TOLERANCES[subject.dtype].floor).all())

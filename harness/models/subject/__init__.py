@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from assay.harness.models.subject import Subject
 from assay.harness.models.subject.roles import Role
 from assay.harness.models.subject.rows import Output, Rows
+from assay.harness.models.subject.subject import Subject
 
 __all__ = ["Output", "Role", "Rows", "Subject"]

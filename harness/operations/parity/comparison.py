@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import time
 from collections.abc import Callable, Sequence
@@ -45,7 +46,7 @@ class Pair:
     ) -> None:
         self.one, self.other, self.outcome = one, other, outcome
         for each in (one, other):
-            each.settings = replace(each.settings, reach=profile.reach)
+            each.settings = dataclasses.replace(each.settings, reach=profile.reach)
         self.prompts = prompts(one, other, profile, seed)
         self.states, why = states, "logits alone were asked for"
         if states:
