@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.pop(0)  # this file's folder: its neighbours are no top-level modules
+os.environ |= {"CI": "1", "OMP_NUM_THREADS": "1"}  # CI: Hypothesis draws the same every time
 
 # Tests run in processes forked from this one, which imports what takes long, and nothing of ours.
 import accelerate  # noqa: F401
@@ -50,8 +51,7 @@ def failure(clone: Path, tests: list[str]) -> str | None:
     child = os.fork()
     if not child:
         os.chdir(clone)
-        # CI: Hypothesis draws the same every time.  The path is for runs that tests begin.
-        os.environ.update(CI="1", PYTHONPATH=str(clone / "harness" / "package"))
+        os.environ["PYTHONPATH"] = str(clone / "harness" / "package")  # of runs that tests begin
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         signal.alarm(3600)  # seconds: a mutation that hangs counts as noticed
         os._exit(pytest.main([*OPTIONS, *tests], plugins=[Notes]))
