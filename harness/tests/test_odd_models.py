@@ -214,6 +214,7 @@ def test_what_cannot_be_checked_is_refused_in_one_line(model: Any, why: str) -> 
         assay.check(model(), claims=["C1"], profile="glance")
 
 
+@pytest.mark.nightly
 def test_a_model_that_compiles_itself_is_judged() -> None:
     model = llama()
     model.compile(backend="eager")

@@ -228,6 +228,7 @@ def test_prompts_are_the_same_each_time_and_mostly_text():
     assert prompts.fixed(toy("gpt2"), 3).shape == (3, prompts.TOKENS)
 
 
+@pytest.mark.nightly
 def test_benchmarks_say_what_they_need(project: Project):
     run = project.run("benchmarks", "-p", "no:benchmark", folder=ROOT)
     assert run.refused("pip install", "benchmarks")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 
+import pytest
 import torch
 
 from assay.claims.positions import test_position_effects as effects
@@ -79,6 +80,7 @@ def all_seeing(change):
     return subject
 
 
+@pytest.mark.nightly
 def test_a_model_with_a_loud_first_position_and_one_with_a_faint_one(monkeypatch):
     monkeypatch.setattr(variants, "untrained", lambda _: all_seeing(apart))
     monkeypatch.setattr(effects, "prompts", functools.partial(texts.prompts, lengths=[8]))

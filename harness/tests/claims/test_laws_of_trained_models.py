@@ -17,6 +17,7 @@ from assay.harness.models.subject import Subject
 from assay.harness.models.subject.settings import SubjectSettings
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support import trained_models as models
+from assay.harness.tests.support.nightly import nightly
 from assay.harness.tests.support.toys import budget, verdict
 
 LOSS = test_loss.test_the_loss_is_the_cross_entropy_of_the_labels
@@ -108,7 +109,7 @@ def test_a_stored_buffer_is_left_to_loading_and_another_is_not():
     assert result("made", models.own(models.LeftUnset)).verdict is Verdict.REFUTED
 
 
-@pytest.mark.parametrize("context", [8, 10, 12, 16])
+@pytest.mark.parametrize("context", [8, *map(nightly, [10, 12, 16])])
 def test_a_short_context_is_not_accused(context):
     packed, served = (result(case, models.short(context)) for case in ("packed", "served"))
     assert packed.verdict is Verdict.UPHELD, packed.reason

@@ -64,6 +64,7 @@ def test_bitwise_a_row_must_have_the_same_bits_in_every_batch():
     assert set(equal.details["share of elements whose bits differ"]) == {0.0}
 
 
+@pytest.mark.nightly
 def test_bitwise_a_compiled_model_must_give_the_same_bits(monkeypatch):
     def off_in_the_last_bit(graph, inputs):
         return lambda *args: [each * (1 + 2**-22) for each in graph(*args)]
@@ -128,6 +129,7 @@ def test_experts_take_adapters(adapter):
         assert result.verdict is Verdict.UPHELD, result.reason
 
 
+@pytest.mark.nightly
 def test_experts_are_divided_as_well():
     result = verdict(TWO_ROWS, toy("mixtral"), budget(2), arguments={"plan": "expert"})
     assert result.verdict is Verdict.UPHELD, result.reason

@@ -179,6 +179,7 @@ def test_the_catalogue_is_listed(capsys):
     assert f"{len(faults.FAULTS)} faults" in capsys.readouterr().out
 
 
+@pytest.mark.nightly
 def test_the_catalogue_says_what_a_model_lacks(capsys):
     code = command.main(["--model", "tiny:mamba2", "--json"], lambda *_: toy("mamba2"))
     assert code == 0

@@ -158,6 +158,7 @@ STEPS = [
 ]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("claim", "arguments", "steps", "number", "expected"), every(STEPS))
 def test_a_finding_hangs_on_the_steps_until_the_inequality_is_met(
     monkeypatch, claim, arguments, steps, number, expected
@@ -169,6 +170,7 @@ def test_a_finding_hangs_on_the_steps_until_the_inequality_is_met(
 # What some need besides.
 
 
+@pytest.mark.nightly
 def test_e4_runs_on_more_blocks_than_draws(monkeypatch):
     """The largest GPT-2 has 48; each depth needed a draw of its own."""
     config = GPT2Config(
@@ -295,6 +297,7 @@ def test_e9_is_not_decided_by_few_draws_that_are_all_alike(monkeypatch):
     assert low < 0 < high
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("undone", "cut", "prompts", "expected"),
     [

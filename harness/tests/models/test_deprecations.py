@@ -15,6 +15,7 @@ import assay
 from assay.fixtures import families
 from assay.harness.models.subject import roles
 from assay.harness.models.subject.roles import Role
+from assay.harness.tests.support.nightly import nightly
 from assay.harness.tests.support.toys import fresh, prompt
 
 ROOT = str(Path(roles.__file__).parents[2])
@@ -57,7 +58,7 @@ def _is_deprecation(category: type[Warning]) -> bool:
     return issubclass(category, FutureWarning | DeprecationWarning | PendingDeprecationWarning)
 
 
-@pytest.mark.parametrize("model_type", ["llama", "t5", "mamba", "bert"])
+@pytest.mark.parametrize("model_type", ["bert", *map(nightly, ["llama", "t5", "mamba"])])
 def test_no_call_of_assay_is_deprecated(model_type: str) -> None:
     with deprecations() as found:
         assay.check(families.tiny(model_type), claims=CLAIMS, profile="glance")

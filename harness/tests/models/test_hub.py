@@ -80,6 +80,7 @@ print(json.dumps(said))
 """
 
 
+@pytest.mark.nightly
 def test_a_hub_id_is_found_in_the_cache_when_offline(
     saved: dict[str, Path], tmp_path: Path
 ) -> None:

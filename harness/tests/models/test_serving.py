@@ -58,6 +58,7 @@ def test_a_shared_prefix_is_read_once():
     assert sum(read) <= 2 * len(request)  # of four such requests
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("spec", ["gemma2", "got_ocr2", "vibevoice_asr"])
 def test_the_model_attends_as_before_once_it_has_served(spec):
     """The speech encoders of VibeVoice have eager attention only, its text model has another."""

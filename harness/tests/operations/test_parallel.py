@@ -61,6 +61,7 @@ def test_a_process_that_dies_is_one_error_with_its_last_words(processes):
     assert not processes.alive
 
 
+@pytest.mark.nightly
 def test_a_process_that_hangs_is_one_error(processes, monkeypatch):
     processes(whoever)
     monkeypatch.setattr(parallel, "PATIENCE", 1.0)
@@ -75,6 +76,7 @@ def test_the_first_error_is_reported_and_not_who_waits_for_it(processes, monkeyp
         processes(breaks)
 
 
+@pytest.mark.nightly
 def test_a_missing_capability_is_passed_on(processes):
     with pytest.raises(Missing, match="no such thing"):
         processes(lacks)
@@ -93,6 +95,7 @@ def test_weights_are_divided_and_rows_are_whole():
         torch.testing.assert_close(rows["logits"], alone["logits"])
 
 
+@pytest.mark.nightly
 def test_a_divided_embedding_is_found():
     subject = toy("t5gemma2")
     ids = prompt(subject, 5)
@@ -100,6 +103,7 @@ def test_a_divided_embedding_is_found():
     torch.testing.assert_close(rows["logits"], alone["logits"])
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("spec", ["got_ocr2", "vibevoice_asr"])
 def test_parts_that_refuse_the_attention_of_the_text_keep_theirs(spec):
     subject = toy(spec)
@@ -108,6 +112,7 @@ def test_parts_that_refuse_the_attention_of_the_text_keep_theirs(spec):
     torch.testing.assert_close(rows["logits"], alone["logits"])
 
 
+@pytest.mark.nightly
 def test_a_shard_is_zero_for_one_pass_only():
     subject = toy("llama")
     ids = prompt(subject, 5)
@@ -144,6 +149,7 @@ def test_processes_end_with_the_subject_and_for_another():
     assert not second.alive
 
 
+@pytest.mark.nightly
 def test_a_class_that_another_process_cannot_import_is_named():
     class Local(LlamaForCausalLM):
         """Nobody else's."""

@@ -24,6 +24,7 @@ def half(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.nightly
 def test_the_evidence_has_the_dtype_of_each_model(project: Project, half: Path) -> None:
     project.claims(law(1))
     models = (f"--model={half}", "--model=tiny:gpt2")

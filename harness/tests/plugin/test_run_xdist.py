@@ -164,6 +164,7 @@ def pytest_keyboard_interrupt():
 """Added to a conftest: a worker is interrupted while its interrupted run ends."""
 
 
+@pytest.mark.nightly
 def test_a_worker_that_is_interrupted_twice_ends_as_one_that_is_interrupted(
     project: Project,
 ) -> None:
