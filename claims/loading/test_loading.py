@@ -3,7 +3,26 @@
 from __future__ import annotations
 
 from assay.harness.checking.laws import law
-from assay.harness.operations import stored, variants
+from assay.harness.operations import stored, stored_tensors, variants
+
+
+@law(
+    "H1",
+    "what is loaded is what the files hold",
+    needs=["files", "weights-in-memory", "saving"],
+    source="beyond the documents; transformers#43429, vllm#54230, diffusers#14769",
+    control="a row of the largest weight zeroed after loading",
+    enough=1,
+)
+def test_what_is_loaded_is_what_the_files_hold(subject, draw, check):
+    with variants.saved(subject) as folder:
+        held = stored_tensors.compared(subject, folder)
+        check.judge(held.share, 0.0, held.where)
+        check.details |= held.details
+        stored_tensors.zero_a_row(folder)
+        check.judge_control(stored_tensors.compared(subject, folder).share, 0.0)
+    with variants.flip_last_bit(subject), variants.saved(subject) as folder:
+        check.sees_one_bit(stored_tensors.compared(subject, folder).share)
 
 
 @law(

@@ -70,6 +70,13 @@ def _saving(subject: Subject) -> None:
         raise Missing("the model has an adapter in it, which save_pretrained does not save")
 
 
+@capability("files")
+def _files(subject: Subject) -> None:
+    """It was loaded from a folder of safetensors."""
+    if subject.folder is None:
+        raise Missing("the model was not loaded from a folder of safetensors")
+
+
 @capability("tokenizer")
 def _tokenizer(subject: Subject) -> None:
     if not isinstance(subject.tokenizer, PreTrainedTokenizerBase):

@@ -10,6 +10,7 @@ import re
 import tempfile
 from contextlib import AbstractContextManager, nullcontext, redirect_stderr, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -59,18 +60,21 @@ class Loaded:
     """A model that can be measured: frozen, in evaluation mode, on its device in its dtype.
 
     ``name`` is the requested one; ``digest`` identifies the weights and configuration (see
-    `harness.models.loading.digests`), whatever dtype they were cast to afterwards.
+    `harness.models.loading.digests`), whatever dtype they were cast to afterwards.  ``folder``
+    holds its safetensors; None where it comes from elsewhere.
     """
 
     name: str
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase | None
     digest: str
+    folder: Path | None = None
 
     @property
     def subject(self) -> Subject:
         """The model as one that claims examine."""
-        return Subject(self.name, self.model, self.tokenizer, self.digest)
+        own = self.name, self.model, self.tokenizer, self.digest
+        return Subject(*own, folder=self.folder)
 
 
 def load(
@@ -135,7 +139,8 @@ def load(
             del model
             model = _from_pretrained(checkpoint, dtype, attention, placed)
             _check_finite(spec, model, f" in {dtype}, whose range is too small for it")
-        return _ready(Loaded(spec, model, tokenizer, digest), device)
+        folder = checkpoint.folder if checkpoint.gguf is None else None
+        return _ready(Loaded(spec, model, tokenizer, digest, folder), device)
 
 
 def _holds(dtype: torch.dtype, stored: torch.dtype) -> bool:

@@ -22,9 +22,12 @@ from torch import Tensor
 from assay.harness.models.loading.folders import (
     ADAPTER,
     ADAPTER_WEIGHTS,
+    ENDING,
+    INDEX,
     gguf_file,
     pointer,
     weight_files,
+    weight_map,
 )
 from assay.harness.results.errors import BadInput, brief, listed
 from assay.harness.results.quiet import quiet
@@ -37,6 +40,9 @@ DTYPES = {
     **{"BOOL": torch.bool, "C64": torch.complex64},
 }
 """Dtypes by their names in safetensors; GGUF has the same names for those that it shares."""
+
+SHARD = re.compile(r"model(-\d+-of-\d+)?\.safetensors")
+"""The files of weights that `save_pretrained` writes; others may be of another layout."""
 
 PART = re.compile(r"-\d{5}-of-\d{5}\.gguf$")
 """The end of the name of a GGUF file of several."""
@@ -132,6 +138,21 @@ def inspect(path: Path, spec: str, chosen: object = None) -> Stored:
             raise BadInput(f"{spec}: {file.name} lacks {listed(absent)}, which the index names")
         tensors |= inside
     return Stored(tensors)
+
+
+def in_folder(folder: Path, spec: str) -> Iterator[tuple[StoredTensor, str]]:
+    """Every tensor of every file of weights in a model's folder, whether loading reads it or not.
+
+    With each, the file in which an index looks for it, where that is another one; else "".
+    Raises `BadInput` for a damaged file.
+    """
+    index = folder / INDEX
+    assigned = weight_map(index, spec) if index.is_file() else {}
+    files = {path for path in folder.glob(f"*{ENDING}") if SHARD.fullmatch(path.name)}
+    for path in sorted(files | {folder / name for name in assigned.values()}):
+        for tensor in _of_safetensors(path, spec):
+            where = assigned.get(tensor.name, path.name)
+            yield tensor, "" if where == path.name else where
 
 
 def _of_safetensors(path: Path, spec: str) -> Iterator[StoredTensor]:

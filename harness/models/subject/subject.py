@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -60,7 +61,8 @@ class Subject:
     ``name`` as requested, ``model`` in evaluation mode with frozen parameters, ``digest`` of
     configuration and weights; ``injected`` is its injected fault, if any (`harness.faults`);
     ``settings`` is how it is run; ``offer`` the recorded capabilities of its type, or why there
-    are none (`models.subject.offer`); ``provenance`` the origin of its weights.
+    are none (`models.subject.offer`); ``provenance`` the origin of its weights; ``folder`` holds
+    the safetensors that it was loaded from, if it was.
     """
 
     name: str
@@ -71,6 +73,7 @@ class Subject:
     settings: SubjectSettings = field(default_factory=SubjectSettings, repr=False)
     offer: Offer | str = ""
     provenance: Provenance = UNKNOWN
+    folder: Path | None = field(default=None, repr=False)
     reference: Subject | None = field(default=None, init=False, repr=False)
     """The float64 reference, once a claim has used it (`models.reference.float64`)."""
     clocks: list[ForwardClock] = field(default_factory=list, init=False, repr=False)

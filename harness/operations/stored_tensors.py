@@ -1,0 +1,175 @@
+"""Compares a loaded model with the files that it was loaded from, tensor by tensor.
+
+The model is saved again: `save_pretrained` undoes the renaming, fusing and splitting that loading
+did, so that what it writes has the names and shapes of the files.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from assay.harness.models.loading.folders import ENDING
+from assay.harness.models.loading.tensors import StoredTensor, in_folder, inspect
+from assay.harness.models.reference.tolerances import bit_equal
+from assay.harness.models.subject import Subject
+
+SHOWN = 3
+"""How many tensors a message names."""
+
+
+@dataclass(frozen=True)
+class Unequal:
+    """A tensor of the files that the model does not hold, by which ``share`` of its numbers."""
+
+    name: str
+    share: float
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.why}"
+
+
+@dataclass
+class Comparison:
+    """The ``unequal`` tensors, how many are ``equal``, and the ``unused`` ones of the files."""
+
+    unequal: list[Unequal] = field(default_factory=list)
+    equal: int = 0
+    unused: list[str] = field(default_factory=list)
+
+    @property
+    def share(self) -> float:
+        """The largest share of a tensor's numbers that differ: 0 to 1."""
+        return max((each.share for each in self.unequal), default=0.0)
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """How many tensors are equal, and the names of those that the model does not use."""
+        unused = {"tensors that the model does not use": self.unused} if self.unused else {}
+        return {"tensors of the files that are equal": self.equal} | unused
+
+    @property
+    def where(self) -> str:
+        """The first unequal tensors, and why."""
+        more = len(self.unequal) - SHOWN
+        named = "; ".join(str(each) for each in self.unequal[:SHOWN])
+        return f"{named}; and {more} more tensors" if more > 0 else named
+
+
+def compared(subject: Subject, saved: str) -> Comparison:
+    """The tensors of the folder that the subject was loaded from, and those of ``saved``, where it
+    was saved again.
+
+    Bits are compared in the dtype that the model has.  A parameter that is in no file is unequal,
+    unless it is tied to one that is, or has the bits of a tensor of another name.
+    """
+    assert subject.folder is not None
+    result, model = Comparison(), subject.model
+    own = dict(inspect(Path(saved), subject.name).tensors)
+    left, unnamed = dict(own), []
+    aliases = _aliases(model)
+    for stored, assigned in in_folder(subject.folder, subject.name):
+        names = (stored.name, *aliases.get(stored.name, ()))
+        loaded = next((own[name] for name in names if name in own), None)
+        if loaded is None:
+            unnamed.append(stored)
+            continue
+        left.pop(loaded.name, None)
+        if why := _difference(stored, loaded):
+            if assigned:
+                why += f", and the index looks for it in {assigned}"
+            share = bit_equal(*_alike(stored.read(), loaded.read()))
+            result.unequal.append(Unequal(stored.name, share, f"in {stored.path.name} {why}"))
+        else:
+            result.equal += 1
+    _by_content(left, unnamed, model, result)
+    return result
+
+
+def _difference(stored: StoredTensor, loaded: StoredTensor) -> str:
+    """How a tensor of a file differs from the loaded one, in words; empty if it does not.
+
+    A file may hold more bits than the model, or fewer, as a variant in float16 does.
+    """
+    ours, theirs = stored.read(), loaded.read()
+    if stored.shape != loaded.shape:
+        if (
+            ours.ndim > 1
+            and ours.mT.shape == theirs.shape
+            and not bit_equal(ours.mT.to(theirs.dtype), theirs)
+        ):
+            return ""  # an older layout, which loading turns
+        return f"has the shape {list(stored.shape)}, and the model {list(loaded.shape)}"
+    if not bit_equal(ours.to(theirs.dtype), theirs) or not bit_equal(ours, theirs.to(ours.dtype)):
+        return ""
+    rows = _rows(ours.to(theirs.dtype), theirs)
+    return f"differs from what is loaded{rows}"
+
+
+def _alike(one: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
+    """Both in the dtype of the other; of unlike shapes two numbers that differ."""
+    if one.shape != other.shape:
+        return one.new_zeros(1), one.new_ones(1)
+    return one.to(other.dtype), other
+
+
+def _rows(one: Tensor, other: Tensor) -> str:
+    """Which rows of two matrices differ, in words, where it is not all of them."""
+    if one.ndim < 2:
+        return ""
+    rows = (one != other).flatten(1).any(1).nonzero().flatten().tolist()
+    if not rows or len(rows) == len(one):
+        return ""
+    return f" in {len(rows)} of {len(one)} rows, first in row {rows[0]}"
+
+
+def _by_content(
+    left: dict[str, StoredTensor],
+    unnamed: list[StoredTensor],
+    model: nn.Module,
+    result: Comparison,
+) -> None:
+    """Match what has no counterpart of its name by its numbers; what is left is in no file.
+
+    A checkpoint of another library, or of an older version, may have names of its own.
+    """
+    buffers = {name for name, _ in model.named_buffers()}
+    for name, loaded in left.items():
+        if name in buffers:
+            continue  # recomputed
+        fits = [each for each in unnamed if each.shape == loaded.shape]
+        match = next((each for each in fits if not _difference(each, loaded)), None)
+        if match is None:
+            result.unequal.append(Unequal(name, 1.0, "is in no file, and drawn at random"))
+        else:
+            unnamed.remove(match)
+            result.equal += 1
+    result.unused += [each.name for each in unnamed]
+
+
+def zero_a_row(folder: str) -> None:
+    """Set the last row of the largest weight of a file to zero; the ones before where it is."""
+    file = sorted(Path(folder).glob(f"*{ENDING}"))[0]
+    stored = load_file(file)
+    largest = stored[max(stored, key=lambda name: (stored[name].numel(), name))]
+    rows = largest.flatten(1) if largest.ndim > 1 else largest[:, None]
+    rows[rows.any(1).nonzero().flatten()[-1:]] = 0
+    save_file(stored, file, metadata={"format": "pt"})
+
+
+def _aliases(model: nn.Module) -> dict[str, list[str]]:
+    """The other names of each parameter that has several, because it is tied."""
+    groups: dict[int, list[str]] = {}
+    for name, weight in model.named_parameters(remove_duplicate=False):
+        groups.setdefault(weight.data_ptr(), []).append(name)
+    return {
+        name: [each for each in names if each != name]
+        for names in groups.values()
+        if len(names) > 1
+        for name in names
+    }

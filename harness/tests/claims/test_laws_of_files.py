@@ -1,0 +1,191 @@
+"""What is loaded is what the files hold: sound folders keep the law, and each fault breaks it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from assay.claims.loading import test_loading
+from assay.fixtures.subjects import load
+from assay.harness.models.loading.runs import Options
+from assay.harness.models.subject import Subject
+from assay.harness.results.verdicts import Verdict
+from assay.harness.tests.support.folders import edit_weights, tiny
+from assay.harness.tests.support.toys import budget, toy, verdict
+
+LAW = test_loading.test_what_is_loaded_is_what_the_files_hold
+
+SHARD = "30KB"
+"""A size of files by which the models here have several."""
+
+Folder = Callable[[Path], object]
+
+
+def plain(folder: Path) -> None:
+    tiny("llama").save_pretrained(folder)
+
+
+def several_files(folder: Path) -> None:
+    tiny("llama").save_pretrained(folder, max_shard_size=SHARD)
+
+
+def in_bfloat16(folder: Path) -> None:
+    tiny("llama").bfloat16().save_pretrained(folder)
+
+
+def tied(folder: Path) -> None:
+    tiny("t5").save_pretrained(folder)
+
+
+def with_both_names_of_a_tie(folder: Path) -> None:
+    tiny("gpt2").save_pretrained(folder)
+    edit_weights(
+        folder, lambda w: w.update({"lm_head.weight": w["transformer.wte.weight"].clone()})
+    )
+
+
+def with_a_layer_for_drafts(folder: Path) -> None:
+    plain(folder)
+    edit_weights(folder, lambda weights: weights.update({"mtp.norm.weight": torch.ones(16)}))
+
+
+def with_a_file_of_another_layout(folder: Path) -> None:
+    plain(folder)
+    save_file({"norm.weight": torch.zeros(16)}, folder / "consolidated.safetensors")
+
+
+SOUND = [
+    *(plain, several_files, in_bfloat16, tied, with_both_names_of_a_tie),
+    *(with_a_layer_for_drafts, with_a_file_of_another_layout),
+]
+
+
+def two_saves(folder: Path) -> None:
+    """The file of an earlier save is still there, and loading prefers it."""
+    plain(folder)
+    tiny("llama", seed=7).save_pretrained(folder, max_shard_size=SHARD)
+
+
+def an_old_file_of_several(folder: Path) -> None:
+    """Two tables in two files, which the index gives to one of them."""
+    several_files(folder)
+    index = json.loads((folder / "model.safetensors.index.json").read_text())["weight_map"]
+    file = next(each for name, each in index.items() if name != "lm_head.weight")
+    weights = load_file(folder / file)
+    weights["lm_head.weight"] = torch.zeros_like(tiny("llama").lm_head.weight)
+    save_file(weights, folder / file, metadata={"format": "pt"})
+
+
+def no_index(folder: Path) -> None:
+    """A file of shards that nothing loads, next to the whole model."""
+    several_files(folder)
+    first = sorted(folder.glob("model-*.safetensors"))[0]
+    shutil.copy(first, folder.parent / first.name)
+    for each in [*folder.glob("model-*.safetensors"), *folder.glob("*.json")]:
+        each.unlink()
+    tiny("llama", seed=7).save_pretrained(folder)
+    shutil.move(folder.parent / first.name, folder / first.name)
+
+
+FOLDERS = {
+    two_saves: "model.embed_tokens.weight in model-00001-of-",
+    an_old_file_of_several: "lm_head.weight in ",
+    no_index: "-of-00",
+}
+"""Broken folders, and what the counterexample says."""
+
+
+def with_zeros(weight: nn.Parameter, row: int) -> None:
+    """What some classes do to the row of the padding token while they load."""
+    with torch.no_grad():
+        weight[row] = 0
+
+
+def turned(weight: nn.Parameter) -> None:
+    with torch.no_grad():
+        weight.copy_(weight.T.clone())
+
+
+def drawn_again(model: nn.Module) -> None:
+    """A head that no file holds, as where a configuration does not tie it any more."""
+    model.config.tie_word_embeddings = False
+    model.lm_head.weight = nn.Parameter(torch.randn_like(model.lm_head.weight), False)
+
+
+MODELS: dict[str, tuple[Folder, Callable[[nn.Module], object], str]] = {
+    "a row of zeros": (
+        plain,
+        lambda model: with_zeros(model.get_input_embeddings().weight, 3),
+        "model.embed_tokens.weight in model.safetensors differs from what is loaded in 1 of "
+        "320 rows, first in row 3",
+    ),
+    "a square matrix read transposed": (
+        plain,
+        lambda model: turned(model.model.layers[1].self_attn.q_proj.weight),
+        "model.layers.1.self_attn.q_proj.weight in model.safetensors differs",
+    ),
+    "a head at random": (
+        with_both_names_of_a_tie,
+        drawn_again,
+        "lm_head.weight in model.safetensors differs",
+    ),
+    "a head in no file": (
+        lambda folder: tiny("gpt2").save_pretrained(folder),
+        drawn_again,
+        "lm_head.weight is in no file",
+    ),
+    "two blocks exchanged": (
+        several_files,
+        lambda model: model.model.layers.__setitem__(0, model.model.layers[1]),
+        "model.layers.0.",
+    ),
+}
+"""A folder, what happens to the model after it was loaded, and what the counterexample says."""
+
+
+def of(folder: Path) -> Subject:
+    return load(str(folder), Options())
+
+
+@pytest.mark.parametrize("make", SOUND)
+def test_sound_folders_keep_it(make: Folder, tmp_path: Path) -> None:
+    make(tmp_path)
+    assert verdict(LAW, of(tmp_path), budget(1)).verdict is Verdict.UPHELD
+
+
+@pytest.mark.parametrize("make", FOLDERS)
+def test_files_that_disagree_break_it(make: Folder, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    make(folder)
+    result = verdict(LAW, of(folder), budget(1))
+    assert result.verdict is Verdict.REFUTED
+    assert FOLDERS[make] in result.counterexample.where
+
+
+@pytest.mark.parametrize("case", MODELS)
+def test_what_loading_changes_breaks_it(case: str, tmp_path: Path) -> None:
+    make, change, where = MODELS[case]
+    make(tmp_path)
+    subject = of(tmp_path)
+    change(subject.model)
+    result = verdict(LAW, subject, budget(1))
+    assert result.verdict is Verdict.REFUTED
+    assert where in result.counterexample.where
+
+
+def test_a_model_from_memory_has_no_files() -> None:
+    assert verdict(LAW, toy("llama"), budget(1)).verdict is Verdict.NOT_APPLICABLE
+
+
+def test_unused_tensors_are_named(tmp_path: Path) -> None:
+    with_a_layer_for_drafts(tmp_path)
+    details = verdict(LAW, of(tmp_path), budget(1)).details
+    assert details["tensors that the model does not use"] == ["mtp.norm.weight"]
