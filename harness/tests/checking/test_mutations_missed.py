@@ -10,7 +10,9 @@ import torch
 
 from assay.harness.checking import examples, sensitivity
 from assay.harness.checking.bounds import Bound
-from assay.harness.checking.check import LOOKS, Check
+from assay.harness.checking.check import Check
+from assay.harness.checking.detection import LOOKS
+from assay.harness.checking.laws import _is_hidden, _too_blunt
 from assay.harness.checking.profiles import Profile
 from assay.harness.checking.significance import LEAST, p_value
 from assay.harness.checking.statistics import mean, model_difference, model_ratio
@@ -74,7 +76,7 @@ def test_a_row_that_the_control_leaves_alone_leaks_alongside_others():
     rows = one_tensor(torch.randn(1, 3, 8, generator=torch.Generator().manual_seed(0)))
     damaged = Rows({"state 0": rows["state 0"].clone()})
     damaged["state 0"][:, 0] += 1.0
-    leaky = sensitivity.with_leak(rows, damaged, 1e-2)
+    leaky = sensitivity.leaking(rows, damaged)(1e-2)
     off = distance(leaky["state 0"], rows["state 0"]).flatten()
     assert off.tolist() == pytest.approx([1e-2] * 3)
 
@@ -85,7 +87,7 @@ def test_an_error_as_large_as_a_row_is_the_largest_that_is_tried():
 
 def test_a_law_is_searched_for_a_leak_so_many_times_at_most():
     check = Check(toy("gpt2"))
-    check.controls.control("").rejected = 3
+    check.record.controls.control("").rejected = 3
     for look in range(LOOKS):
         assert check.wants() is (look > 0)
         check.sees(lambda size: (0.0, 1.0))
@@ -97,7 +99,9 @@ def test_a_law_is_searched_for_a_leak_so_many_times_at_most():
     [("bfloat16", 0.5, True), ("bfloat16", math.inf, False), ("float32", 0.5, False)],
 )
 def test_rounding_hides_a_leak_in_16_bits_and_no_dead_control(dtype, leak, hidden):
-    assert Check(toy("gpt2", dtype), leak=leak).hidden is hidden
+    check = Check(toy("gpt2", dtype))
+    check.record.detection.leak = leak
+    assert _is_hidden(check, _too_blunt(check.record)) is hidden
 
 
 def test_a_note_of_hypothesis_says_how_to_see_a_failure_again():
