@@ -146,7 +146,8 @@ def rename_a_weight(subject: Subject, folder: str) -> str:
     tensors = load_file(file)
     weights = {name for name, _ in subject.model.named_parameters()}
     stored = tensors.keys() & weights or tensors.keys()  # some are stored under names of their own
-    name = max(stored, key=lambda each: (tensors[each].numel(), each))
+    # A weight of zeros could be initialised to what it was.
+    name = max(stored, key=lambda each: (int(tensors[each].count_nonzero()), each))
     tensors[f"{name}_"] = tensors.pop(name)
     save_file(tensors, file, metadata={"format": "pt"})
     for index in Path(folder).glob("*.index.json"):

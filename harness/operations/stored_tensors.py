@@ -153,10 +153,11 @@ def _by_content(
 
 
 def zero_a_row(folder: str) -> None:
-    """Set the last row of the largest weight of a file to zero; the ones before where it is."""
+    """Set the last row of the largest weight of a file to zero, of those rows that are not."""
     file = sorted(Path(folder).glob(f"*{ENDING}"))[0]
     stored = load_file(file)
-    largest = stored[max(stored, key=lambda name: (stored[name].numel(), name))]
+    # Weights of zeros, as of positions that nothing has trained, would stay what they are.
+    largest = stored[max(stored, key=lambda name: (int(stored[name].count_nonzero()), name))]
     rows = largest.flatten(1) if largest.ndim > 1 else largest[:, None]
     rows[rows.any(1).nonzero().flatten()[-1:]] = 0
     save_file(stored, file, metadata={"format": "pt"})

@@ -46,8 +46,13 @@ HEADS = (
     ("AutoModelForSeq2SeqLM", "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING"),
     ("AutoModelForMaskedLM", "MODEL_FOR_MASKED_LM_MAPPING"),
     ("AutoModelForCausalLM", "MODEL_FOR_CAUSAL_LM_MAPPING"),
+    ("AutoModelForImageTextToText", "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING"),
+    ("AutoModelForMultimodalLM", "MODEL_FOR_MULTIMODAL_LM_MAPPING"),
 )
-"""Transformers' auto classes for language models with a head, and the mappings of their types."""
+"""Transformers' auto classes for language models with a head, and the mappings of their types.
+
+Those that also read images or sound come last: a type without `architectures` is a text model.
+"""
 
 
 @dataclass(frozen=True)
