@@ -223,7 +223,8 @@ def _check_keys(spec: str, model: PreTrainedModel, info: dict[str, Any]) -> None
 
     Left-over tensors are fine if they are another task's head or a buffer that older versions
     saved.  They are not if they would extend a module of the model: a layer beyond the
-    configuration's number, any layer where it has none, a bias that it leaves out.
+    configuration's number, any layer where it has none, a bias that it leaves out.  Layers that
+    predict further tokens, for drafts, are beyond that number by design.
     """
     if wrong := sorted(info["mismatched_keys"]):
         key, shape, expected = wrong[0]
@@ -243,10 +244,12 @@ def _check_keys(spec: str, model: PreTrainedModel, info: dict[str, Any]) -> None
         for name, module in model.named_modules()
         if isinstance(module, nn.ModuleList) and not len(module)
     )
+    drafting = _drafting_layers(model.config.get_text_config())
     beyond = [
         key
         for key in sorted(info["unexpected_keys"])
-        if _owner(key, prefix) in owners or key.removeprefix(prefix).startswith(empty)
+        if _layer(key) not in drafting
+        and (_owner(key, prefix) in owners or key.removeprefix(prefix).startswith(empty))
     ]
     if beyond:
         raise BadInput(
@@ -255,6 +258,18 @@ def _check_keys(spec: str, model: PreTrainedModel, info: dict[str, Any]) -> None
         )
     if info.get("error_msgs"):
         raise BadInput(f"{spec}: cannot be loaded ({' '.join(str(info['error_msgs']).split())})")
+
+
+def _drafting_layers(config: Any) -> range:
+    """The numbers of the layers that predict further tokens: right after the model's own."""
+    own = getattr(config, "num_hidden_layers", None) or 0
+    return range(own, own + (getattr(config, "num_nextn_predict_layers", None) or 0))
+
+
+def _layer(name: str) -> int | None:
+    """The number of a tensor's layer: the first in its name."""
+    number = re.search(r"\.(\d+)\.", name)
+    return int(number[1]) if number else None
 
 
 def _owner(name: str, prefix: str) -> str:

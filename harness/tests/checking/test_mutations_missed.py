@@ -17,7 +17,7 @@ from assay.harness.checking.profiles import Profile
 from assay.harness.checking.significance import LEAST, p_value
 from assay.harness.checking.statistics import mean, model_difference, model_ratio
 from assay.harness.comparison.judging import compare
-from assay.harness.models.reference.tolerances import distance
+from assay.harness.models.reference.tolerances import distance, incomparable
 from assay.harness.models.subject.rows import Rows
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.compared import a_law, side
@@ -117,3 +117,9 @@ def test_a_setting_that_only_the_first_run_has_has_changed():
     laws = [a_law(number) for number in range(3)]
     changed = compare(side(laws, versions={"peft": "0.14"}), side(laws, versions={})).changed
     assert changed == {"peft": ("0.14", None)}
+
+
+def test_one_finite_number_of_the_reference_can_be_compared():
+    rows = one_tensor(torch.tensor([[[1.0, math.inf], [math.nan, 2.0]]]))
+    assert incomparable(rows, rows) == (1, False)
+    assert incomparable(rows, rows.map(lambda tensor: tensor * math.nan)) == (1, True)

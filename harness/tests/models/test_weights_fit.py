@@ -14,7 +14,7 @@ from assay.fixtures import subjects
 from assay.harness.models.loading.loading import load
 from assay.harness.models.loading.runs import Options
 from assay.harness.results.errors import BadInput
-from assay.harness.tests.support.folders import edit_weights, tiny
+from assay.harness.tests.support.folders import edit_json, edit_weights, tiny
 from assay.harness.tests.support.loading import FC, PLAIN, refused, same, set_number
 
 
@@ -46,6 +46,20 @@ def test_weights_that_the_configuration_leaves_out_are_refused(
     folder = shutil.copytree(saved[kind], tmp_path / kind)
     edit_weights(folder, lambda tensors: tensors.update({beyond: torch.ones(16)}))
     assert f"has no parameters for '{beyond}'" in refused(folder)
+
+
+@pytest.mark.parametrize(("layers", "loads"), [(1, True), (0, False)])
+def test_a_layer_for_drafts_is_no_layer_too_many(
+    saved: dict[str, Path], tmp_path: Path, layers: int, loads: bool
+) -> None:
+    folder = shutil.copytree(saved["llama"], tmp_path / "llama")
+    edit_json(folder / "config.json", num_nextn_predict_layers=layers)
+    name = "model.layers.2.input_layernorm.weight"
+    edit_weights(folder, lambda tensors: tensors.update({name: torch.ones(16)}))
+    if loads:
+        same(load(str(folder), **PLAIN).model, tiny("llama"))
+    else:
+        assert f"has no parameters for '{name}'" in refused(folder)
 
 
 @pytest.mark.parametrize("spare", ["score.weight", "transformer.h.0.attn.bias", "v_head.bias"])

@@ -92,6 +92,11 @@ def attempt(clone: Path, mutation: dict[str, str]) -> dict[str, Any]:
     return {"noticed": bool(first), "by": first, "seconds": round(time.time() - began)}
 
 
+def key(mutation: dict[str, str]) -> tuple[str, ...]:
+    """What tells a mutation from all others."""
+    return mutation["file"], mutation["before"], mutation["after"]
+
+
 def main(numbers: list[str]) -> None:
     """Try the mutations of these numbers, or all, and print what noticed each."""
     sources = sorted(path for path in Path().rglob("*.py") if path.parts[0] != "build")
@@ -100,17 +105,17 @@ def main(numbers: list[str]) -> None:
     kept = Path("build", f"mutations-{digest.hexdigest()}.jsonl")
     kept.parent.mkdir(exist_ok=True)
     lines = kept.read_text().splitlines() if kept.exists() else []
-    results = {one["after"]: one for one in map(json.loads, lines)}
+    results = {key(one): one for one in map(json.loads, lines)}
     with tempfile.TemporaryDirectory() as folder:
         clone = shutil.copytree(".", Path(folder, "clone"), ignore=IGNORED)
         text = Path(__file__).with_suffix(".toml").read_text()
         for number, one in enumerate(tomllib.loads(text)["mutation"], 1):
             if numbers and str(number) not in numbers:
                 continue
-            if one["after"] not in results:
-                results[one["after"]] = one | attempt(clone, one)
+            if key(one) not in results:
+                results[key(one)] = one | attempt(clone, one)
                 kept.write_text("".join(f"{json.dumps(each)}\n" for each in results.values()))
-            one = results[one["after"]]
+            one = results[key(one)]
             word = {True: "noticed", False: "MISSED", None: "GONE"}[one["noticed"]]
             print(f"{number:2} {word} {one['file']}: {one['after']}  [{one['by']}]", flush=True)
     print(f"{sum(bool(each['noticed']) for each in results.values())} of {len(results)} noticed")
