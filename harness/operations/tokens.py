@@ -134,6 +134,7 @@ def without(tokenizer: Tokenizer, text: str) -> Tokenizer:
     """A tokenizer that has lost the longest token that it makes of ``text``.
 
     Of byte pairs it is the merges that make it; of other models the entry of the vocabulary.
+    Raises `Missing` where it makes none: no control of a law can then be rejected.
     """
     settings = json.loads(tokenizer.to_str())
     model = settings["model"]
@@ -143,6 +144,8 @@ def without(tokenizer: Tokenizer, text: str) -> Tokenizer:
     if merges is not None:
         pairs = ["".join(pair.split(" ") if isinstance(pair, str) else pair) for pair in merges]
         lost = max(sorted(tokens & {*pairs}), key=len, default="")
+        if not lost:
+            raise Missing("the tokenizer merges nothing: no control could be rejected")
         model["merges"] = [
             each for each, whole in zip(merges, pairs, strict=True) if whole != lost
         ]

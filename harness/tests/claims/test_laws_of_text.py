@@ -15,6 +15,7 @@ from assay.harness.models.capabilities import probe
 from assay.harness.models.loading.runs import Options
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support import text_models
+from assay.harness.tests.support.folders import byte_pairs, tiny
 from assay.harness.tests.support.toys import budget, fresh, toy, verdict
 
 FILE = test_tokens.test_ids_are_those_of_the_tokenizers_own_file
@@ -59,6 +60,17 @@ def test_what_a_user_sets_on_a_tokenizer_is_not_accused(tmp_path, settings, case
     claim, arguments = CASES[case]
     result = verdict(claim, subject, budget(4), arguments=arguments)
     assert result.verdict is not Verdict.REFUTED, result.reason
+
+
+@pytest.mark.parametrize("case", ["file", "stored"])
+def test_a_tokenizer_of_bytes_without_merges_leaves_the_control_nothing(tmp_path, case):
+    tiny("llama").save_pretrained(tmp_path)
+    byte_pairs(size=257).save_pretrained(tmp_path)
+    subject = load(str(tmp_path), Options())
+    claim, arguments = CASES[case]
+    result = verdict(claim, subject, budget(4), arguments=arguments)
+    assert result.verdict is Verdict.NOT_APPLICABLE
+    assert "merges nothing" in result.reason
 
 
 def test_a_setter_that_does_nothing_is_refuted(tmp_path):
