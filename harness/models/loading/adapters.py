@@ -75,6 +75,14 @@ def read(spec: str, base: str | None) -> Adapter | None:
         base = named
     if os.path.exists(os.path.join(os.path.expanduser(base), ADAPTER)):
         raise BadInput(f"{spec}: its base {base} is an adapter too; say --base=MODEL")
+    for module in raw.get("modules_to_save") or ():
+        # By the names of peft's memory, with `modules_to_save` in them, loading does not find it.
+        names = (name for name in stored.tensors if "modules_to_save" not in name)
+        if not any(f".{module}." in f".{name}" for name in names):
+            raise BadInput(
+                f"{spec}: {ADAPTER} names {module!r} in modules_to_save, and its weights lack it; "
+                "it would stay the base's, or be drawn at random"
+            )
     settings = {name: value for name, value in raw.items() if name in FIELDS and value is not None}
     return Adapter(stored, settings, base)
 

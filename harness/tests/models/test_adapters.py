@@ -131,3 +131,10 @@ def test_weights_of_other_modules_are_rejected(made: Path, adapter: Path) -> Non
     edit_json(adapter / CONFIG, target_modules=["q_proj"])
     with pytest.raises(BadInput, match="has no module for"):
         subjects.load(str(adapter), Options(base=str(made / "base")))
+
+
+def test_saved_modules_that_the_weights_lack_are_named(made: Path, adapter: Path) -> None:
+    """transformers#48595: a head that was trained too, and did not reach the file."""
+    edit_json(adapter / CONFIG, modules_to_save=["lm_head"])
+    message = refusal(adapter, made / "base")
+    assert "names 'lm_head' in modules_to_save, and its weights lack it" in message
