@@ -29,7 +29,9 @@ def wrap(name: str, inner: Any) -> PreTrainedModel:
     cannot be called, rejects ids or returns no logits.
     """
     base = getattr(inner, "base_model", None)
-    if hasattr(inner, "peft_config") and isinstance(base, nn.Module):
+    # A model in which transformers put an adapter has both too; its `base_model` is its body.
+    peft = hasattr(inner, "peft_config") and not isinstance(inner, PreTrainedModel)
+    if peft and isinstance(base, nn.Module):
         inner = getattr(base, "model", base)
     if isinstance(inner, PreTrainedModel):
         return inner

@@ -7,6 +7,7 @@ import functools
 from collections import namedtuple
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import peft
@@ -229,6 +230,19 @@ def test_the_model_in_an_adapter_of_peft_is_judged_with_it() -> None:
     model = wrap("adapted", adapted)
     assert model is base
     assert any("lora_A" in name for name, _ in model.named_parameters())
+
+
+def test_a_model_in_which_transformers_put_an_adapter_is_judged_whole(tmp_path: Path) -> None:
+    base = LlamaForCausalLM(OWN)
+    base.save_pretrained(tmp_path / "base")
+    adapted = peft.get_peft_model(base, peft.LoraConfig(target_modules=["q_proj"]))
+    adapted.peft_config["default"].base_model_name_or_path = str(tmp_path / "base")
+    adapted.save_pretrained(tmp_path / "adapter")
+    model = LlamaForCausalLM.from_pretrained(tmp_path / "adapter")
+    assert wrap("adapted", model) is model
+    run = assay.check(model, claims=["C4", "G2"], profile="glance")
+    assert not run.refuted
+    assert {each.id for each in run.results if str(each.verdict) == "upheld"} == {"C4", "G2"}
 
 
 def test_a_body_without_a_head_is_judged_by_its_states() -> None:
