@@ -15,20 +15,17 @@ from assay.harness.models import capabilities
 from assay.harness.models.capabilities import Missing
 from assay.harness.models.machine import accelerators
 from assay.harness.models.machine.shortage import pass_on
-from assay.harness.models.reference import float64
-from assay.harness.models.reference.float64 import reference_of
+from assay.harness.models.reference.float64 import reference_of, widened
 from assay.harness.models.reference.tolerances import Tolerance, farthest, row_lengths
-from assay.harness.models.subject import Subject, encoders, roles, rotations
-from assay.harness.models.subject.rows import Rows
+from assay.harness.models.subject import Rows, Subject, encoders, roles, rotations
 from assay.harness.operations.generation_settings import library_settings
 from assay.harness.results.errors import first_line, refusals
 
 NEW_TOKENS = 6
 """Tokens to generate; the end token is suppressed, so that lengths are equal."""
 
-BEAMS = 3
-SEED = 0
-"""The seed of sampling, which makes it repeatable."""
+BEAMS, SEED = 3, 0
+"""How many beams are searched, and the seed of sampling, which makes it repeatable."""
 
 MODES: dict[str, dict[str, Any]] = {
     "greedy": {"do_sample": False},
@@ -220,7 +217,7 @@ def _forced(subject: Subject, prompt: Tensor, ids: Tensor) -> Any:
     except RuntimeError as error:
         pass_on(error)
     try:
-        with float64.widened():  # some make their masks in float32 before each pass
+        with widened():  # some make their masks in float32 before each pass
             return generate()
     except RuntimeError as error:
         pass_on(error)
