@@ -42,10 +42,12 @@ from assay.harness.models.subject.configuration import LEAST_TOKENS
 from assay.harness.results.errors import BadInput, NotHere, brief, listed, shortened
 from assay.harness.results.quiet import quiet
 
+CAUSAL = "AutoModelForCausalLM"
+
 HEADS = (
     ("AutoModelForSeq2SeqLM", "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING"),
     ("AutoModelForMaskedLM", "MODEL_FOR_MASKED_LM_MAPPING"),
-    ("AutoModelForCausalLM", "MODEL_FOR_CAUSAL_LM_MAPPING"),
+    (CAUSAL, "MODEL_FOR_CAUSAL_LM_MAPPING"),
     ("AutoModelForImageTextToText", "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING"),
     ("AutoModelForMultimodalLM", "MODEL_FOR_MULTIMODAL_LM_MAPPING"),
 )
@@ -247,8 +249,9 @@ def _auto_class(config: PretrainedConfig, raw: dict[str, Any]) -> type[Any]:
     pretraining = architecture in _classes("MODEL_FOR_PRETRAINING_MAPPING", config)
     if hasattr(transformers, architecture) and not pretraining:
         return transformers.AutoModel  # no head, or one that is not for language
-    if getattr(config, "is_decoder", False) and not getattr(config, "is_encoder_decoder", False):
-        heads = dict(reversed(heads.items()))  # an encoder's type turned into a decoder
+    decodes = getattr(config, "is_decoder", False)
+    if decodes and not getattr(config, "is_encoder_decoder", False) and CAUSAL in heads:
+        return getattr(transformers, CAUSAL)  # an encoder's type turned into a decoder
     return getattr(transformers, next(iter(heads), "AutoModel"))
 
 

@@ -55,7 +55,7 @@ def check_quantisation(raw: dict[str, Any], spec: str, trust_remote_code: bool) 
         with quiet():
             quantiser = AutoHfQuantizer.from_config(dict(quantisation), pre_quantized=True)
             quantiser.validate_environment(device_map=None)
-    except ENDS as error:  # whatever the library or a package raises
+    except ENDS as error:  # any error of the library or of a package
         extra = f"; install {method} (assay-lm[quantised])" if method in IN_EXTRA else ""
         extra *= find_spec(method.replace("-", "_")) is None
         raise BadInput(

@@ -16,6 +16,7 @@ from assay.claims.loading import test_loading
 from assay.fixtures.subjects import load
 from assay.harness.models.loading.runs import Options
 from assay.harness.models.subject import Subject
+from assay.harness.operations import variants
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.folders import edit_weights, tiny
 from assay.harness.tests.support.toys import budget, toy, verdict
@@ -158,6 +159,14 @@ def of(folder: Path) -> Subject:
 def test_sound_folders_keep_it(make: Folder, tmp_path: Path) -> None:
     make(tmp_path)
     assert verdict(LAW, of(tmp_path), budget(1)).verdict is Verdict.UPHELD
+
+
+def test_a_bit_is_seen_where_the_model_has_more_of_them_than_the_file(tmp_path: Path) -> None:
+    in_bfloat16(tmp_path)
+    subject = load(str(tmp_path), Options(dtype="float32"))
+    assert verdict(LAW, subject, budget(1)).verdict is Verdict.UPHELD
+    with variants.flip_last_bit(subject):
+        assert verdict(LAW, subject, budget(1)).verdict is Verdict.REFUTED
 
 
 @pytest.mark.parametrize("make", FOLDERS)

@@ -34,7 +34,7 @@ PLACE = {"place": "one block", "style": "as documented"}
 WAY = {"way": SCALED}
 
 
-# What a finding hangs on: the share that is recovered, or the steps until inequality 4 is met.
+# What decides a finding: the share that is recovered, or the steps until inequality 4 is met.
 
 
 def of_depth(fall):
