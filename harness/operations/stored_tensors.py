@@ -145,7 +145,7 @@ def _by_content(
         fits = [each for each in unnamed if each.shape == loaded.shape]
         match = next((each for each in fits if not _difference(each, loaded)), None)
         if match is None:
-            result.unequal.append(Unequal(name, 1.0, "is in no file, and drawn at random"))
+            result.unequal.append(Unequal(name, 1.0, "is in no file"))
         else:
             unnamed.remove(match)
             result.equal += 1
