@@ -122,8 +122,16 @@ def _by_bitsandbytes(subject: Subject, which: str) -> Subject:
         raise Missing(f"{which}: bitsandbytes quantises no layer of the model")
     _require_blocks(model)
     quantised = modified.of_same_code(subject, f"{subject.name} in {which}", model)
+    # To look for them takes a pass in an encoder-decoder, and no pass may run yet (`unused`).
+    quantised.input_embeddings = _counterpart(subject.input_embeddings, subject.model, model)
     _require_rows(quantised, which)
     return quantised
+
+
+def _counterpart(module: nn.Module | None, model: nn.Module, other: nn.Module) -> nn.Module | None:
+    """The module of ``other`` that stands where ``module`` stands in ``model``."""
+    names = (name for name, each in model.named_modules() if each is module)
+    return next(map(other.get_submodule, names), None)
 
 
 def _require_blocks(model: nn.Module) -> None:

@@ -91,9 +91,16 @@ def test_models_without_quantised_weights_lack_them():
         quantisation.of(toy("llama"), quantisation.OWN)
 
 
-def test_a_model_with_whole_blocks_is_quantised_in_4_bits():
+WHOLE_BLOCKS = {
+    "llama": {"hidden_size": 64, "intermediate_size": 128},
+    "t5": {"d_model": 64, "d_kv": 32, "num_heads": 2, "d_ff": 128},
+}
+
+
+@pytest.mark.parametrize("kind", WHOLE_BLOCKS)
+def test_a_model_with_whole_blocks_is_quantised_in_4_bits(kind):
     pytest.importorskip("bitsandbytes")
-    model = tiny("llama", hidden_size=64, intermediate_size=128)
+    model = tiny(kind, **WHOLE_BLOCKS[kind])
     subject = Subject("wide", model.eval().requires_grad_(False))
     for claim in (COMPUTES, STORED):  # the passes of the one are not seen by the other
         result = verdict(claim, subject, budget(3), arguments={"weights": quantisation.FOUR})
