@@ -33,11 +33,14 @@ MORE_RUNS = 4
 
 
 class Broken(AssertionError):
-    """A law does not hold on an example: what was observed, what is allowed, and where."""
+    """A law does not hold on an example: what was observed, what is allowed, and where.
 
-    def __init__(self, observed: float, allowed: float, where: str) -> None:
+    ``cause`` says what is wrong there, where that can be told.
+    """
+
+    def __init__(self, observed: float, allowed: float, where: str, cause: str = "") -> None:
         super().__init__(f"observed {observed:.3g}, allowed {allowed:.3g}, at {where}")
-        self.observed, self.allowed, self.where = observed, allowed, where
+        self.observed, self.allowed, self.where, self.cause = observed, allowed, where, cause
 
 
 class Check:
@@ -102,7 +105,9 @@ class Check:
             self.details[NOT_NUMBERS] = self.details.get(NOT_NUMBERS, 0) + rows
         if nothing and not worst[0].error:
             raise Unsettled
-        self.judge(worst[0].error, worst[1], worst[0].where)
+        extent = self._comparison(tolerance).extent if beyond(worst[0].error, worst[1]) else None
+        cause = extent(expected, observed) if extent else ""
+        self.judge(worst[0].error, worst[1], worst[0].where, cause)
 
     def equal_runs(
         self,
@@ -140,13 +145,16 @@ class Check:
         self.judge_control(worst.error, allowed)
         self.record.detection.add(self._equal_runs.smallest_leak(first, damaged))
 
-    def judge(self, observed: float, allowed: float, where: str = "") -> None:
-        """The law as two numbers: ``observed`` must be at most ``allowed``; `Broken` if not."""
+    def judge(self, observed: float, allowed: float, where: str = "", cause: str = "") -> None:
+        """The law as two numbers: ``observed`` must be at most ``allowed``; `Broken` if not.
+
+        ``cause`` says what is wrong, in words, where it is above.
+        """
         __tracebackhide__ = True
         self.record.compared += 1
         self.record.add(observed, allowed)
         if beyond(observed, allowed):
-            raise Broken(observed, allowed, where)
+            raise Broken(observed, allowed, where, cause)
 
     def wants(self, control: str = "") -> bool:
         """Whether the control of that name must still be rejected more often, or the law has not

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from assay.harness.checking import sensitivity
+from assay.harness.checking import diagnosis, sensitivity
 from assay.harness.checking.reference import Reference
 from assay.harness.models.reference import precision
 from assay.harness.models.reference.tolerances import (
@@ -99,6 +99,16 @@ class Comparison:
                 where = (f"{name} in the median row; farthest", d.row, d.position)
                 pairs.append((Distance(d.typical, *where), allowed))
         return min(pairs, key=lambda pair: margin(pair[0].error, pair[1]))
+
+    def extent(self, expected: Reference, observed: Rows) -> str:
+        """Which rows or states are wrong where others are right, in words (`diagnosis.extent`)."""
+        rows, plain = shared(observed, expected), self.errors(expected)
+        allowed = {
+            name: self.tolerance.allowed(plain[name].error)
+            for name in rows.tensors
+            if name in plain
+        }
+        return diagnosis.extent(rows, expected.oracle, allowed, self.settled(expected))
 
     def smallest_leak(self, expected: Reference, damaged: Rows) -> float:
         """The smallest leak towards the ``damaged`` rows that is rejected in the plain rows

@@ -231,7 +231,8 @@ class Examples:
 
     def counterexample(self, broken: Broken) -> Counterexample:
         """The smallest failure: its inputs as text, the numbers, and how to see it again."""
-        return Counterexample(self.last, broken.observed, broken.allowed, broken.where, self.blob)
+        what = broken.observed, broken.allowed, broken.where, broken.cause
+        return Counterexample(self.last, *what, self.blob)
 
 
 def _size(value: Any) -> Size | None:

@@ -24,7 +24,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from msgspec import structs
 
+from assay.harness.checking import diagnosis
 from assay.harness.checking.check import NOT_NUMBERS, Broken, Check
 from assay.harness.checking.claim import Claim, Session, as_test
 from assay.harness.checking.comparing import BY_ROUNDING
@@ -122,17 +124,22 @@ def run(
         if not repeats(subject):
             reason += "; the model is not deterministic: it gives one prompt two outputs"
         counterexample = examples.counterexample(broken)
+        if cause := diagnosis.probed(subject, claim.id):
+            counterexample = structs.replace(counterexample, cause=cause)
     except ENDS as error:
         return claim.not_run(subject, error, examples.size or clock.size)
     else:
         verdict, reason = _conclusion(claim, check, examples)
+    observed, allowed = record.observed, record.allowed
+    if counterexample is not None:
+        observed, allowed = counterexample.observed, counterexample.allowed
     return claim.result(
         subject,
         verdict,
         reason=reason,
-        observed=record.observed,
-        bound=record.allowed,
-        margin=margin(record.observed, record.allowed),
+        observed=observed,
+        bound=allowed,
+        margin=margin(observed, allowed),
         examples=examples.tried,
         seconds=time.perf_counter() - started,
         counterexample=counterexample,

@@ -139,6 +139,7 @@ class Assay:
         if result is None:
             result = self._with_command(replace(self._run(claim, subject, run), name=name))
         judgement = self._judge(result, subject)
+        result = replace(result, expected=judgement.foreseen)
         self.node.stash[SETTLED] = Settled(result, self._description(subject), judgement)
         self.node.user_properties.extend(_properties(result, judgement))
         if result.verdict is Verdict.NOT_APPLICABLE and judgement.ok:
@@ -201,7 +202,8 @@ class Assay:
         device = parse_device(self.request.loading.device)
         if isinstance(subject, Subject):
             dtype, device = subject.dtype, subject.device
-        return expectations.judge_result(expected, result, dtype_name(dtype), device.type)
+        form = self._description(subject).recorded.form
+        return expectations.judge_result(expected, result, dtype_name(dtype), device.type, form)
 
     def _description(self, subject: Subject | Absent) -> SubjectRecord:
         descriptions = self.config.stash.setdefault(DESCRIBED, {})

@@ -11,6 +11,8 @@ One TOML file per model::
     verdict = "refuted"
     reason = "…"                     # required for anything but upheld
     sometimes = true                 # a small budget may miss it
+    versions = { transformers = ">=5.24" }  # only with these versions of packages
+    device = "cuda"                  # only on this kind of device
 
 An entry may be about several claims that have one cause.  ``claims`` replaces ``id`` and ``name``,
 each as in ``--claim``: the number, and after a colon the name where it is needed::
@@ -42,10 +44,18 @@ from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Struct
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
 from assay.harness.results import toml
 from assay.harness.results.errors import BadInput
-from assay.harness.results.expectations import Expectations, Expected, Key, judge, named
+from assay.harness.results.expectations import (
+    PROCESSOR,
+    Expectations,
+    Expected,
+    Key,
+    judge,
+    named,
+)
 from assay.harness.results.outputs import replace_file
 from assay.harness.results.verdicts import Result, Verdict, number_order
 
@@ -61,6 +71,8 @@ class _Entry(Struct, forbid_unknown_fields=True):
     claims: Annotated[list[str], Meta(min_length=1)] | None = None
     reason: str = ""
     sometimes: bool = False
+    versions: dict[Text, Text] = {}
+    device: Text | None = None
 
 
 class _Capability(Struct, forbid_unknown_fields=True):
@@ -124,6 +136,8 @@ def _recorded(result: Result, before: Expected | None) -> Expected:
     reason = result.reason if verdict is Verdict.NOT_APPLICABLE else ""
     if before is None:
         return Expected(verdict, reason, "")
+    if not before.applies(PROCESSOR):
+        return before
     if before.sometimes and judge(result, before).ok:
         return before
     if before.verdict is verdict and before.reason.strip():
@@ -145,7 +159,8 @@ def emit(
     for key, row in sorted(rows.items(), key=lambda row: _order(*row[0])):
         explained = row.verdict is Verdict.UPHELD or row.reason.strip()
         together = explained and _key(_text(key)) == key
-        cause = (row.verdict, row.reason, row.sometimes) if together else key
+        where = row.versions, row.device
+        cause = (row.verdict, row.reason, row.sometimes, where) if together else key
         entries.setdefault(cause, []).append(key)
     lines = [HEADER, f"model = {_quote(model)}"]
     if dtype != USUAL:
@@ -157,6 +172,11 @@ def emit(
             lines.append(f"reason = {_quote(row.reason)}")
         if row.sometimes:
             lines.append("sometimes = true")
+        if row.versions:
+            each = ", ".join(f"{name} = {_quote(which)}" for name, which in row.versions)
+            lines.append(f"versions = {{ {each} }}")
+        if row.device:
+            lines.append(f"device = {_quote(row.device)}")
     for name, reason in (lacks or {}).items():
         lines += ["", "[[capability]]", f"name = {_quote(name)}", f"reason = {_quote(reason)}"]
     return "\n".join(lines) + "\n"
@@ -226,7 +246,15 @@ def _read(path: Path) -> Expectations:
             if key in entries:
                 entry = named(here, key)
                 raise BadInput(f"{entry}: is already listed as {entries[key].where}")
-            entries[key] = Expected(row.verdict, row.reason, here, row.sometimes)
+            for name, which in row.versions.items():
+                try:
+                    SpecifierSet(which)
+                except InvalidSpecifier as error:
+                    raise BadInput(f"{here}: {name} {which!r} is no range of versions") from error
+            versions = tuple(row.versions.items())
+            entries[key] = Expected(
+                row.verdict, row.reason, here, row.sometimes, versions, row.device
+            )
     lacks = {row.name: row.reason for row in content.capability}
     return Expectations(content.model, path, content.dtype, entries, lacks)
 

@@ -7,6 +7,10 @@ A file also applies to its model built from other seeds (that of ``tiny:mamba2``
 ``tiny:mamba2:7``) that have no file of their own.  There it allows a verdict and does not demand
 it: the effect of a defect depends on the weights.
 
+A folder, or a model of the hub, has the defects that the library has with every model of its type:
+a broken law that the file of the tiny model of that type expects, such as that of ``tiny:t5``, is
+as expected there too, and named a known defect.  Nothing is demanded of it.
+
 Without an entry a claim is expected to be upheld or not to apply.  One that cannot be checked
 here, because of a package, the device or an option, is as expected with any entry.  In another
 dtype than the file's, and on a device that is no processor, its entries allow a verdict
@@ -15,14 +19,19 @@ and do not demand it: rounding may hide a failure there, and other kernels may n
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+
+from packaging.specifiers import SpecifierSet
 
 from assay.harness.results.records import Recorded
 from assay.harness.results.specs import ModelSpec
-from assay.harness.results.verdicts import Kind, Result, Verdict
+from assay.harness.results.verdicts import Foreseen, Kind, Result, Verdict
 
 Key = tuple[str, str | None]
 """A claim's number and its name; None stands for all tests of the number."""
@@ -45,13 +54,39 @@ class Expected:
     """The verdict that an entry expects, why, and the entry's location (for messages).
 
     ``sometimes``: a small budget may miss it, as the search for a counterexample of a law may end
-    before it finds one, and few draws may leave a finding inconclusive.
+    before it finds one, and few draws may leave a finding inconclusive.  ``versions`` are the
+    versions of packages that it is about, by name; ``device`` is the kind of device, where it is
+    about one only.
     """
 
     verdict: Verdict
     reason: str
     where: str
     sometimes: bool = False
+    versions: tuple[tuple[str, str], ...] = ()
+    device: str | None = None
+
+    def applies(self, device: str) -> bool:
+        """Whether it is about the installed versions, and about this kind of device."""
+        here = self.device in (None, device)
+        return here and all(_installed(name) in SpecifierSet(s) for name, s in self.versions)
+
+    @property
+    def defect(self) -> str:
+        """The name of the library's defect that is the reason, or nothing."""
+        return next(iter(_SCRIPT.findall(self.reason)), "")
+
+
+_SCRIPT = re.compile(r"docs/defects/(\w+)\.py")
+
+
+@cache
+def _installed(package: str) -> str:
+    """The version of a package, without a local label such as ``+cpu``; 0 where there is none."""
+    try:
+        return version(package).partition("+")[0]
+    except PackageNotFoundError:
+        return "0"
 
 
 @dataclass(frozen=True)
@@ -73,12 +108,22 @@ class Expectations:
 
     def entry(self, result: Result, dtype: str, device: str = PROCESSOR) -> Expected | None:
         """The entry that applies to a result of a run in ``dtype`` on ``device``, if any."""
+        expected = self.expected(result.id, result.name)
+        if expected is None or not expected.applies(device):
+            return None
         lenient = {Verdict.NOT_APPLICABLE, Verdict.INCONCLUSIVE} if self.is_pattern else set()
         if self.is_of_another_seed(result.subject):
             lenient = {*Verdict} - {Verdict.REFUTED}
-        if dtype != self.dtype or device != PROCESSOR:
+        if dtype != self.dtype or device != (expected.device or PROCESSOR):
             lenient |= {Verdict.UPHELD, Verdict.NOT_APPLICABLE}
-        return None if result.verdict in lenient else self.expected(result.id, result.name)
+        return None if result.verdict in lenient else expected
+
+    def defect(self, result: Result, device: str) -> Expected | None:
+        """The entry by which a model of this one's type breaks a law, as every such model does."""
+        expected = self.expected(result.id, result.name)
+        broken = result.verdict is Verdict.REFUTED and result.kind is Kind.LAW
+        as_here = expected is not None and expected.verdict is Verdict.REFUTED
+        return expected if broken and as_here and expected.applies(device) else None
 
     @property
     def is_pattern(self) -> bool:
@@ -116,7 +161,12 @@ class Judgement:
 
     status: str
     message: str
-    reason: str = ""
+    foreseen: Foreseen | None = None
+
+    @property
+    def reason(self) -> str:
+        """Why the result is as expected; or empty."""
+        return "" if self.foreseen is None else self.foreseen.reason
 
     @property
     def ok(self) -> bool:
@@ -130,11 +180,17 @@ class Judgement:
 
 
 def judge_result(
-    every: Mapping[str, Expectations], result: Result, dtype: str, device: str = PROCESSOR
+    every: Mapping[str, Expectations],
+    result: Result,
+    dtype: str,
+    device: str = PROCESSOR,
+    form: str = "",
 ) -> Judgement:
-    """A result of a run in ``dtype`` against its model's own entry, else that of a pattern.
+    """A result of a run in ``dtype`` against its model's own entry, else that of a pattern, else
+    the library's defects with models of its type.
 
-    ``device`` is the kind of device that the model was on, such as ``cuda``.  Nothing is expected
+    ``device`` is the kind of device that the model was on, such as ``cuda``; ``form`` is the tiny
+    model of its type, such as ``tiny:t5``, for a model that is none itself.  Nothing is expected
     of a model with an injected fault.
     """
     if ModelSpec.recorded(result.subject).fault is not None:
@@ -143,12 +199,19 @@ def judge_result(
     if result.subject in every:
         fitting = [each for each in fitting if not each.is_of_another_seed(result.subject)]
     fitting.sort(key=lambda each: (each.is_pattern, each.model))
-    entries = (each.entry(result, dtype, device) for each in fitting)
-    return judge(result, next((entry for entry in entries if entry is not None), None))
+    entries = [each.entry(result, dtype, device) for each in fitting]
+    if form and result.subject not in every:
+        of_type = sorted((e for e in every.values() if e.fits(form)), key=lambda e: e.is_pattern)
+        entries += [each.defect(result, device) for each in of_type]
+    expected = next((entry for entry in entries if entry is not None), None)
+    return judge(result, expected, result.subject in every)
 
 
-def judge(result: Result, expected: Expected | None) -> Judgement:
-    """Compare a result with its expectation, strictly both ways."""
+def judge(result: Result, expected: Expected | None, has_file: bool = False) -> Judgement:
+    """Compare a result with its expectation, strictly both ways.
+
+    ``has_file``: a file of expectations is about this model.
+    """
     verdict, what = (
         result.verdict,
         f"{result.id} ({result.name}) on {result.subject} is {result.verdict}",
@@ -166,7 +229,8 @@ def judge(result: Result, expected: Expected | None) -> Judgement:
         if verdict is Verdict.INCONCLUSIVE:
             return Judgement("inconclusive", f"{what}{reason}")
         if verdict is Verdict.REFUTED:
-            return Judgement("unexpected", f"{what}, and no expectation says so")
+            unforeseen = ", and no expectation says so" if has_file else ""
+            return Judgement("unexpected", f"{what}{unforeseen}")
         return Judgement("as expected", f"{what}{reason}")
     entry = f"{expected.where} expects {expected.verdict}"
     if verdict is expected.verdict is Verdict.INCONCLUSIVE:
@@ -174,10 +238,10 @@ def judge(result: Result, expected: Expected | None) -> Judgement:
     if verdict is expected.verdict:
         why = f": {expected.reason}" if expected.reason else ""
         message = f"{what}, as {expected.where} expects{why}"
-        return Judgement("as expected", message, expected.reason)
+        return Judgement("as expected", message, Foreseen(expected.reason, expected.defect))
     if expected.sometimes and verdict is Verdict.UPHELD and result.kind is Kind.LAW:
         message = f"{what} as far as was looked; {entry} sometimes"
-        return Judgement("as expected", message, expected.reason)
+        return Judgement("as expected", message, Foreseen(expected.reason, expected.defect))
     if expected.sometimes and verdict is Verdict.INCONCLUSIVE:
         return Judgement("inconclusive", f"{what}; {entry} where enough is drawn{reason}")
     return Judgement("unexpected", f"{what}, but {entry}, which no longer matches{reason}")

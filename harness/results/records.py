@@ -37,6 +37,10 @@ class Recorded(FrozenRecord, frozen=True):
             extra_json_schema={"enum": ["record", "earlier version", "later version", "class"]},
         ),
     ] = "record"
+    form: Annotated[
+        str,
+        says("The tiny model of its type, such as tiny:t5, whose defects it shares; or empty."),
+    ] = ""
 
 
 class SubjectRecord(Record):

@@ -104,6 +104,7 @@ class Counterexample(Record):
     observed: Annotated[float | None, says("The number that was compared.")] = None
     allowed: Annotated[float | None, says("What it was compared with.")] = None
     where: Annotated[str, says("Where it was observed.")] = ""
+    cause: Annotated[str, says("What breaks the law, where the example tells; or empty.")] = ""
     blob: Annotated[
         str | None, says("The example as --replay takes it; null where a command has it.")
     ] = None
@@ -111,9 +112,22 @@ class Counterexample(Record):
 
     @property
     def lines(self) -> list[str]:
-        """The drawn inputs, then the numbers and where they were observed."""
+        """What breaks the law, the drawn inputs, the numbers, and where they were observed."""
         drawn = [f"{label}: {value}" for label, value in self.inputs.items()]
-        return [*drawn, f"observed {self.observed}, allowed {self.allowed}, at {self.where}"]
+        return [
+            *filter(None, [self.cause]),
+            *drawn,
+            f"observed {self.observed}, allowed {self.allowed}, at {self.where}",
+        ]
+
+
+class Foreseen(FrozenRecord, frozen=True):
+    """What says that a claim comes to its verdict."""
+
+    reason: Annotated[str, says("Why, in the words of the file of expectations.")] = ""
+    defect: Annotated[
+        str, says("A defect of the library that is the reason: its script in docs/defects.")
+    ] = ""
 
 
 class Claim(FrozenRecord, frozen=True):
@@ -130,7 +144,8 @@ class Claim(FrozenRecord, frozen=True):
         float | None,
         says(
             "What was measured, in the claim's own unit (most laws: a relative difference), on "
-            "the example with the least margin; null: not measured, or not finite."
+            "the counterexample, else on the example with the least margin; null: not measured, "
+            "or not finite."
         ),
     ] = None
     bound: Annotated[float | None, says("What is allowed there, in the unit of observed.")] = None
@@ -172,6 +187,10 @@ class Claim(FrozenRecord, frozen=True):
             "in them."
         ),
     ] = ""
+    expected: Annotated[
+        Foreseen | None,
+        says("What expects the verdict, and why; null: no entry of a file of expectations."),
+    ] = None
 
 
 def _plain(value: Any) -> Any:

@@ -142,4 +142,5 @@ def _recorded(subject: Subject) -> Recorded:
     if isinstance(offer, str):
         return Recorded(why=offer)
     lacks = recorded.lacking(subject)
-    return Recorded(offer.type, offer.version, lacks=lacks, basis=offer.basis.value)
+    basis = offer.basis.value
+    return Recorded(offer.type, offer.version, lacks=lacks, basis=basis, form=offer.form)

@@ -58,7 +58,8 @@ class Offer:
 
     By the record of its ``type``, ``KIND:MODEL_TYPE``, in a ``version`` of transformers; or by its
     ``basis`` alone, where ``type`` is a class.  ``configured`` says that the model has a
-    configuration of its own, which may then lack the capabilities ``free``.
+    configuration of its own, which may then lack the capabilities ``free``.  ``form`` is the tiny
+    model of the type, such as ``tiny:t5``; empty for one that is tiny itself.
     """
 
     type: str
@@ -67,6 +68,7 @@ class Offer:
     configured: bool = False
     free: frozenset[str] = frozenset()
     basis: Basis = Basis.RECORD
+    form: str = ""
 
     @property
     def demanded(self) -> frozenset[str]:
