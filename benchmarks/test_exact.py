@@ -108,10 +108,10 @@ def test_exact(race, report, stopwatch, model, rows):
 def test_set_up(benchmark, report, stopwatch, model, tmp_path: Path):
     """What the search learns of a model once, and reading it from disk."""
     target = Target(model.layers)
-    kept = replace(model, digest=model.digest or "of this run")
+    base = replace(model, digest=model.digest or "of this run")
 
     def fresh():
-        linear_map(replace(kept), target, prompts.TOKENS, tmp_path / "map")
+        linear_map(replace(base), target, prompts.TOKENS, tmp_path / "map")
 
     made = stopwatch.lap(fresh).seconds
     benchmark.pedantic(fresh, rounds=3)
@@ -119,7 +119,7 @@ def test_set_up(benchmark, report, stopwatch, model, tmp_path: Path):
     goal, results = target.output(model, ids), []
 
     def cold():
-        subject = replace(kept)  # knows nothing yet
+        subject = replace(base)  # knows nothing yet
         linear_map(subject, target, prompts.TOKENS, tmp_path / "cold")
         results.append(exact(subject, target, goal))
 
@@ -132,7 +132,7 @@ def test_set_up(benchmark, report, stopwatch, model, tmp_path: Path):
     report.figure(name, "seconds", np.array([made]), 15 if on_processor else 1, at_most=True)
     report.figure(name, "verified prompts / s, cold", np.array([COLD / took]))
     report.figure(name, "seconds, from disk", np.array(loaded), 1, at_most=True)
-    report.also(states=linear_map(replace(kept), target, prompts.TOKENS, tmp_path / "map").states)
+    report.also(states=linear_map(replace(base), target, prompts.TOKENS, tmp_path / "map").states)
 
 
 @pytest.mark.parametrize("source", [texts.TEXT, texts.RANDOM])
@@ -148,9 +148,9 @@ def test_all_are_recovered(benchmark, report, model, source):
         return [exact(model, target, target.output(model, some)) for some in ids.split(16)]
 
     results = benchmark.pedantic(all_of_them, rounds=1)
-    found = torch.cat([each.ids for each in results])
+    answer = torch.cat([each.ids for each in results])
     verified = torch.cat([each.verified for each in results]).all(1)
-    right = (found == ids).all(1) & verified
+    right = (answer == ids).all(1) & verified
     passes = torch.cat([each.passes for each in results]).double().cpu()
     name = f"exact, {count} prompts of {source}, {model.name}"
     report.figure(name, "% recovered", np.array([100 * right.double().mean().item()]), 100)
@@ -170,8 +170,8 @@ def test_length(benchmark, report, model):
         assert result.verified.all()
         return result.passes.double().mean().item()
 
-    taken = benchmark.pedantic(lambda: [passes_at(n) for n in lengths], rounds=1)
-    growth = (taken[-1] / taken[0]) / (np.log(lengths[-1]) / np.log(lengths[0]))
+    passes = benchmark.pedantic(lambda: [passes_at(n) for n in lengths], rounds=1)
+    growth = (passes[-1] / passes[0]) / (np.log(lengths[-1]) / np.log(lengths[0]))
     name = f"exact, {lengths[0]} to {lengths[-1]} tokens, {model.name}"
     report.figure(name, "growth of passes / of log n", np.array([growth]), 1, at_most=True)
-    report.also(lengths=lengths, passes=taken)
+    report.also(lengths=lengths, passes=passes)

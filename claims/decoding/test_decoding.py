@@ -195,8 +195,8 @@ def slow_inverse(subject):
         inverse = torch.linalg.pinv(table.double(), rtol=cut)
         return lambda points: points @ inverse
     _, sizes, turned = torch.linalg.svd(triangle(table), full_matrices=False)
-    kept = sizes > cut * sizes[0]
-    turned = turned[kept] / sizes[kept, None]
+    large = sizes > cut * sizes[0]
+    turned = turned[large] / sizes[large, None]
     return lambda points: times_rows(points @ turned.T @ turned, table)
 
 

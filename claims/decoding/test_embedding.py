@@ -81,8 +81,8 @@ def test_a_small_shift_keeps_the_next_token(subject, source, draws, sample):
     scale = std(subject.embedding_table.detach())
     sample.details["the shift over the embedding's own scale"] = SHIFT / scale
     for prompt in prompts(subject, source, draws):
-        kept = {times: top_kept(subject, prompt, times * SHIFT) for times in (1, 20)}
-        sample.add(effect=kept[1], control=kept[20])
+        same = {times: top_kept(subject, prompt, times * SHIFT) for times in (1, 20)}
+        sample.add(effect=same[1], control=same[20])
 
 
 @finding(
@@ -98,8 +98,8 @@ def test_a_relatively_small_shift_keeps_the_next_token(subject, source, draws, s
     shift = RELATIVE_SHIFT * std(subject.embedding_table.detach())
     sample.details["the shift"] = shift
     for prompt in prompts(subject, source, draws):
-        kept = {times: top_kept(subject, prompt, times * shift) for times in (1, 20)}
-        sample.add(effect=kept[1], control=kept[20])
+        same = {times: top_kept(subject, prompt, times * shift) for times in (1, 20)}
+        sample.add(effect=same[1], control=same[20])
 
 
 def top_kept(subject, prompt, scale):

@@ -78,14 +78,14 @@ def test_the_last_state_gives_part_of_the_prompt_away(subject, depth, draws, sam
     others = replace(draws, claim=f"{draws.claim}, fitted", numbers=range(FITTED))
     fitted, ids = (texts.random(subject, each, TOKENS) for each in (others, draws))
     probe = probes(subject, target, fitted)
-    found = probe.decode(last_states(subject, target, ids)) == ids
+    hits = probe.decode(last_states(subject, target, ids)) == ids
     frequent = torch.mode(fitted.flatten()).values == ids
     shift = probe.decode(last_states(subject, target, ids.roll(1, 0))) == ids
-    recovered, guess, luck = (each.double().mean(1) for each in (found, frequent, shift))
+    recovered, guess, luck = (each.double().mean(1) for each in (hits, frequent, shift))
     # The difference of two shares, moved into [0, 1]: 0.5 is none.
     effect, control = ((1 + each - guess) / 2 for each in (recovered, luck))
     sample.add(effect=effect, control=control, recovered=recovered, frequent=guess)
-    sample.details["recovered by position"] = found.double().mean(0).tolist()
+    sample.details["recovered by position"] = hits.double().mean(0).tolist()
 
 
 @finding(
@@ -106,9 +106,9 @@ def test_states_in_unknown_order_give_the_prompt_away(subject, depth, draws, sam
         states = target.output(subject, prompts.ids).detach()
         every = torch.arange(len(states), device=states.device)[:, None]
         shuffled = states[every, order.to(states.device)]
-        found = unshuffle(subject, target, shuffled)
-        placed = order.to(states.device).gather(1, found.order) == torch.arange(prompts.length)
-        right = found.verified & placed & (found.ids == prompts.ids)
+        result = unshuffle(subject, target, shuffled)
+        placed = order.to(states.device).gather(1, result.order) == torch.arange(prompts.length)
+        right = result.verified & placed & (result.ids == prompts.ids)
         # Few, since everything is tried for them.
         mixed = shuffled[:MIXED].clone()
         mixed[:, ::2] = shuffled.roll(1, 0)[:MIXED, ::2]

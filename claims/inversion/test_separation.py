@@ -52,9 +52,9 @@ def separations(subject, target, draws):
 @depths
 def test_states_of_different_tokens_differ_by_more_than_rounding(subject, depth, draws, sample):
     tolerance = accepted(subject)
-    for found in separations(subject, target_of(subject, depth), draws):
-        sample.add(effect=found.margin > tolerance, control=found.itself > tolerance)
-        sample.add(margin=found.margin, slope=found.slope)
+    for each in separations(subject, target_of(subject, depth), draws):
+        sample.add(effect=each.margin > tolerance, control=each.itself > tolerance)
+        sample.add(margin=each.margin, slope=each.slope)
     sample.details["rivals"] = RIVALS
     sample.details["tolerance"] = tolerance
 
@@ -71,8 +71,8 @@ def test_states_of_different_tokens_differ_by_more_than_rounding(subject, depth,
     block=BLOCK,
 )
 def test_no_states_of_different_tokens_are_the_same_in_8_bits(subject, draws, sample):
-    for found in separations(subject, Target(subject.layers), draws):
-        sample.add(effect=found.same[8], control=found.again[8])
+    for each in separations(subject, Target(subject.layers), draws):
+        sample.add(effect=each.same[8], control=each.again[8])
 
 
 @finding(
@@ -88,5 +88,5 @@ def test_no_states_of_different_tokens_are_the_same_in_8_bits(subject, draws, sa
     block=BLOCK,
 )
 def test_some_states_of_different_tokens_are_the_same_in_4_bits(subject, draws, sample):
-    for found in separations(subject, Target(subject.layers), draws):
-        sample.add(effect=found.same[4], control=found.margin <= accepted(subject))
+    for each in separations(subject, Target(subject.layers), draws):
+        sample.add(effect=each.same[4], control=each.margin <= accepted(subject))

@@ -47,12 +47,12 @@ def test_ids_are_those_of_the_tokenizers_own_file(subject, special, draw, check)
 )
 def test_each_added_token_has_the_id_that_the_checkpoint_gives_it(subject, draw, check):
     stated = pipelines.stated_tokens(subject)
-    given = tokens.added(subject, stated)
-    check.judge(tokens.unlike([*given], [*stated]), 0.0, "ids of added tokens")
+    ids = tokens.added(subject, stated)
+    check.judge(tokens.unlike([*ids], [*stated]), 0.0, "ids of added tokens")
     back = [tokens.decoded(subject, [number]) for number in stated]
     for number, text, token in zip(stated, back, stated.values(), strict=True):
         check.judge(tokens.unlike(text, token), 0.0, f"{number}, {token!r}, decoded to {text!r}")
-    check.judge_control(tokens.unlike([number + 1 for number in given], [*stated]), 0.0)
+    check.judge_control(tokens.unlike([number + 1 for number in ids], [*stated]), 0.0)
 
 
 @law(
@@ -133,8 +133,8 @@ def test_the_offsets_of_a_token_point_at_its_text(subject, draw, check):
 def test_a_tokenizer_is_saved_and_loaded_with_all_that_it_holds(subject, draw, check):
     texts = draw(st.lists(writing.texts(subject), min_size=4, max_size=12), "texts")
     other, names = tokens.reloaded(subject), tokens.kept_settings(subject)
-    held, kept = tokens.settings(subject.tokenizer, names), tokens.settings(other, names)
-    lost = [name for name, value in held.items() if kept[name] != value]
+    before, after = tokens.settings(subject.tokenizer, names), tokens.settings(other, names)
+    lost = [name for name, value in before.items() if after[name] != value]
     check.judge(len(lost), 0.0, f"settings: {', '.join(lost)}")
     for text in (*texts, *writing.texts_with_added(subject)):
         mine, theirs = tokens.of(subject.tokenizer, text), tokens.of(other, text)

@@ -14,7 +14,7 @@ from assay.harness.models import capabilities
 from assay.harness.models.capabilities import caches
 from assay.harness.models.reference.tolerances import bit_equal, one_bit_off
 from assay.harness.models.subject import lengths, rotations
-from assay.harness.operations import generation, rotation
+from assay.harness.operations import frequencies, generation
 
 
 @law(
@@ -25,7 +25,7 @@ from assay.harness.operations import generation, rotation
     control="the frequencies without their scaling",
 )
 def test_a_scaled_rotation_has_the_frequencies_of_its_configuration(subject, draw, check):
-    rotation.require(subject)
+    frequencies.require(subject)
     prompt = draw(prompts(subject, shortest=2, at_edges=True, scaled=True), "prompt")
     made_for = max(rotations.made_for(subject.config), default=0)
     check.reaches(f"more than the {made_for} of training", prompt.length > made_for)
@@ -34,11 +34,11 @@ def test_a_scaled_rotation_has_the_frequencies_of_its_configuration(subject, dra
         s.rows(prompt.ids[:, : subject.shortest])  # forgets a longer prompt's frequencies
         return s.rows(prompt.ids)
 
-    with rotation.forgotten(subject, prompt.ids):
+    with frequencies.forgotten(subject, prompt.ids):
         expected = check.reference(rows)
-        with rotation.by_formula(subject, prompt.length):
+        with frequencies.by_formula(subject, prompt.length):
             check.same(expected, subject.rows(prompt.ids))
-        with rotation.by_formula(subject, prompt.length, scaled=False):
+        with frequencies.by_formula(subject, prompt.length, scaled=False):
             check.rejects(expected, subject.rows(prompt.ids))
 
 
@@ -51,16 +51,16 @@ def test_a_scaled_rotation_has_the_frequencies_of_its_configuration(subject, dra
     enough=12,
 )
 def test_a_longer_prompt_leaves_no_frequencies_behind(subject, draw, check):
-    rotation.require(subject)
+    frequencies.require(subject)
     longer = past_the_switch(subject, draw, check).ids
     switch = rotations.required_switch(subject.config)
     ids = longer[:, : draw(st.just(switch) | st.integers(subject.shortest, switch), "length")]
     subject.rows(ids[:, : subject.shortest])
     expected = check.reference(lambda s: s.rows(ids))
-    with rotation.forgotten(subject, ids):
+    with frequencies.forgotten(subject, ids):
         subject.rows(longer)
         check.same(expected, subject.rows(ids))
-        with rotation.by_formula(subject, longer.shape[1]):
+        with frequencies.by_formula(subject, longer.shape[1]):
             check.rejects(expected, subject.rows(ids))
 
 
@@ -121,7 +121,7 @@ def test_cached_keys_keep_their_frequencies(subject, kind, draw, check):
     ids = longer.ids[:, : switch + 2]
     cut = draw(st.integers(max(1, switch - 3), switch), "cut")  # a window keeps the latest
     subject.rows(ids[:, : subject.shortest])
-    with rotation.forgotten(subject, ids):
+    with frequencies.forgotten(subject, ids):
         before, after = caches.grown(subject, ids, cut, kind)
     check.judge(max(bit_equal(a, b) for a, b in zip(before, after, strict=True)), 0.0, "the past")
     moved = max(bit_equal(a, b.roll(1, dims=-2)) for a, b in zip(before, after, strict=True))

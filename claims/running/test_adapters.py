@@ -54,7 +54,7 @@ def test_an_idle_adapter_changes_nothing(subject, adapter, draw, check):
 @pytest.mark.parametrize("where", [adapters.LINEAR, adapters.EXPERTS])
 def test_a_merged_adapter_computes_what_it_does_unmerged(subject, where, draw, check):
     prompt = draw(prompts(subject), "prompt")
-    adapted, merged = adapters.kept(subject, where), adapters.merged(subject, where)
+    adapted, merged = adapters.strong_once(subject, where), adapters.merged(subject, where)
     expected = reference.run_both(adapted, lambda s: s.rows(prompt.ids), shared=False)
     # Merging rounds the weights, and a pass rounds again: each error is judged by itself.
     rounded = reference_of(merged).rows(prompt.ids)
@@ -74,7 +74,7 @@ def test_a_merged_adapter_computes_what_it_does_unmerged(subject, where, draw, c
 @pytest.mark.parametrize("by", ["peft", "transformers"])
 def test_an_adapter_is_loaded_as_it_was_saved(subject, by, draw, check):
     prompt = draw(prompts(subject), "prompt")
-    adapted = adapters.kept(subject)
+    adapted = adapters.strong_once(subject)
     with adapters.saved(adapted) as folder:
         loaded = adapters.loaded(subject, folder, by)
     theirs = adapters.weights(loaded)

@@ -56,10 +56,10 @@ def test_drafted_tokens_change_nothing(subject, drafter, draw, check):
 )
 def test_drafts_change_nothing_on_a_kept_prefix(subject, draw, check):
     ids = draw(short_prompts(subject, shortest=3), "prompt").ids
-    kept = subject(ids[:, :-2], keep=True, states=False).cache
+    cache = subject(ids[:, :-2], keep=True, states=False).cache
     other = subject(subject.content(ids[:, :-2] + 5), keep=True, states=False).cache
     plain = generation.scores(subject, ids, "greedy", cached=False, tokens=TOKENS)
-    drafted = drafting.on_cache(subject, ids, kept, tokens=TOKENS)
+    drafted = drafting.on_cache(subject, ids, cache, tokens=TOKENS)
     expected, same = plain.reference(subject), slice(0, plain.common(drafted))
     check.same(expected.at(same), drafted.rows.at(same))
     allowed = generation.near_tie(expected.at(same), check.tolerance)

@@ -32,16 +32,16 @@ def test_turns_on_one_cache_are_those_read_again(subject, draw, check):
     for number, more in enumerate(later):
         ids = torch.cat([first.sequence, more[:, : 3 + number]], dim=1)
         again = generation.scores(subject, ids, "greedy", cached=False)
-        kept = generation.continued(subject, ids, first.cache)
-        expected, same = again.reference(subject), slice(0, again.common(kept))
-        check.same(expected.at(same), kept.rows.at(same))
+        turn = generation.continued(subject, ids, first.cache)
+        expected, same = again.reference(subject), slice(0, again.common(turn))
+        check.same(expected.at(same), turn.rows.at(same))
         allowed = generation.near_tie(expected.at(same), check.tolerance)
-        check.judge(again.gap(kept), allowed, f"the choice in turn {number + 2}")
+        check.judge(again.gap(turn), allowed, f"the choice in turn {number + 2}")
         if check.wants():
             other = cache_of(subject, subject.content(ids[:, :-1] + 5))
             wrong = generation.continued(subject, ids, other)
             check.rejects(expected.at(slice(0, 1)), wrong.rows.at(slice(0, 1)))
-        first = kept
+        first = turn
 
 
 @law(
@@ -55,11 +55,11 @@ def test_turns_on_one_cache_are_those_read_again(subject, draw, check):
 def test_copies_of_a_prefix_are_continued_alike(subject, draw, check):
     prefix = draw(short_prompts(subject, 1), "prompt")
     others = draw(other_ids(subject, prefix), "other ids")
-    kept = cache_of(subject, prefix.ids)
+    cache = cache_of(subject, prefix.ids)
     for number in range(2):
         ids = torch.cat([prefix.ids, subject.content(prefix.ids[:, :1] + 7 + number)], dim=1)
         again = generation.scores(subject, ids, "greedy", cached=False)
-        copied = generation.continued(subject, ids, copy.deepcopy(kept))
+        copied = generation.continued(subject, ids, copy.deepcopy(cache))
         expected, same = again.reference(subject), slice(0, again.common(copied))
         check.same(expected.at(same), copied.rows.at(same))
         if check.wants():

@@ -34,9 +34,9 @@ def test_a_request_among_others_is_answered_as_alone(subject, arrival, draw, che
     requests = sharing(prompt, draw(lengths(prompt), "lengths"))
     service = serving.Service(page=draw(st.sampled_from([4, 8]), "page"))
     late = len(requests) // 2 if arrival == "late" else 0
-    given = serving.serve(subject, requests, TOKENS, service, late)
+    results = serving.serve(subject, requests, TOKENS, service, late)
     gap = ROUTER_GAP * check.tolerance.floor
-    for number, (request, answer) in enumerate(zip(requests, given, strict=True)):
+    for number, (request, answer) in enumerate(zip(requests, results, strict=True)):
         assert len(answer.tokens) == TOKENS, f"{len(answer.tokens)} tokens for request {number}"
         expected = reference(check, request, answer.tokens)
         short, far = answers.allowed(expected, check.tolerance)
@@ -52,7 +52,7 @@ def test_a_request_among_others_is_answered_as_alone(subject, arrival, draw, che
 
             check.sees(off_by, noise=noise)
         if check.wants():
-            other = given[number - 1].tokens
+            other = results[number - 1].tokens
             neighbour = reference(check, request, other)
             short, _ = answers.allowed(neighbour, check.tolerance)
             check.judge_control(answers.shortfall(neighbour, other, gap), short)
@@ -71,20 +71,20 @@ def test_a_model_that_is_served_is_trained_as_otherwise(subject, draw, check):
     serving.require(subject)
     prompt = draw(some_prompts(subject), "prompts")
     samples, names = [training.sample(subject, prompt.ids)], training.names(subject)
-    plain, seen = training.Plain.of(subject, samples), []
+    plain, gradients = training.Plain.of(subject, samples), []
 
     def train():
         # transformers 5.17 leaves the server's attention in the model, and refuses other passes:
         # those of a probe too, so the refusal is looked for first.
         refused = refusals("training while served", "without a paged attention cache")
         with refused, train_mode.in_training(subject):
-            seen.append(training.gradients(subject, samples, names))
+            gradients.append(training.gradients(subject, samples, names))
 
     requests = sharing(prompt, [prompt.length] * prompt.rows)[:3]
-    given = serving.serve(subject, requests, TOKENS, late=1, meanwhile=train)
-    judged = plain.judge(check, seen[0])
+    results = serving.serve(subject, requests, TOKENS, late=1, meanwhile=train)
+    judged = plain.judge(check, gradients[0])
     gap = ROUTER_GAP * check.tolerance.floor
-    for request, answer in zip(requests, given, strict=True):
+    for request, answer in zip(requests, results, strict=True):
         expected = reference(check, request, answer.tokens)
         short, _ = answers.allowed(expected, check.tolerance)
         check.judge(answers.shortfall(expected, answer.tokens, gap), short, "the tokens")

@@ -155,8 +155,8 @@ def by_clamped_walk(subject, draws, best):
 def test_walks_on_nets_keep_the_next_token(subject, walk, draws, sample):
     ids, end, random = walk(subject, draws)
     usual = measures.next_token(subject, ids)
-    kept, by_chance = (
+    effect, control = (
         measures.same_top(usual, measures.next_token(subject, embeddings=x.to(subject.dtype)))
         for x in (end, random)
     )
-    sample.add(effect=kept, control=by_chance, tokens_changed=unlike(subject, end, ids, "nearest"))
+    sample.add(effect=effect, control=control, tokens_changed=unlike(subject, end, ids, "nearest"))

@@ -107,12 +107,12 @@ def unknown(selectors: Sequence[str], named: Collection[tuple[str, str]]) -> str
     for each in selectors:
         if not any(is_asked(each, id, name) for id, name in named):
             numbers = sorted({id for id, _ in named}, key=lambda id: (id[0], int(id[1:])))
-            asked = shortened(printable(each), 100)
+            selector = shortened(printable(each), 100)
             number = each.partition(":")[0]
             near = number.strip().upper()
             if near in numbers and near != number:
-                return f"{asked}: there is no such claim here; did you mean {near}?"
-            return f"{asked}: there is no such claim here; there are {', '.join(numbers)}"
+                return f"{selector}: there is no such claim here; did you mean {near}?"
+            return f"{selector}: there is no such claim here; there are {', '.join(numbers)}"
     return ""
 
 

@@ -26,7 +26,7 @@ NOT_NUMBERS = "rows with NaN on both sides"
 """Key in a law's details: how many rows could not be compared in full, over all examples."""
 
 BY_16_BITS = "rows left out, which the rounding of 16 bits moves too far"
-"""Key in a law's details: how many rows said nothing (`Reference.settled`), over all examples."""
+"""Key in a law's details: how many rows said nothing (`Reference.row_mask`), over all examples."""
 
 MORE_RUNS = 4
 """Further equal runs before two passes of one shape count as different: chance may do that."""
@@ -86,7 +86,7 @@ class Check:
         it, and its largest error counts, if it is less than any bound allows.
 
         In 16 bits the bound is wide and emulated rounding is coarser than any machine's.  Those
-        runs then show which rows rounding moves far: they do not count (`Reference.settled`).
+        runs then show which rows rounding moves far: they do not count (`Reference.row_mask`).
 
         Raises `Broken` where it is farther, and `Unsettled` where no row can be compared.
         """

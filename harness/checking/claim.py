@@ -60,10 +60,10 @@ class Claim:
 
         Raises `Braked` where a pass of a probe takes more than ``brake`` seconds.
         """
-        known = capabilities.probe(subject)
+        probe = capabilities.probe(subject)
         for name in self.needs:
-            if (why := known.why_missing_within(brake, name)) is not None:
-                return known.missing(name, f"{name}: {why}")
+            if (why := probe.why_missing_within(brake, name)) is not None:
+                return probe.missing(name, f"{name}: {why}")
         return None
 
     def result(self, subject: Subject, verdict: Verdict, **fields: Any) -> Result:

@@ -53,20 +53,20 @@ class Comparison:
 
     @property
     def _settling(self) -> tuple[float, float, bool]:
-        """The arguments of `Reference.settled`."""
+        """The arguments of `Reference.row_mask`."""
         most = math.inf if self.wide else self.tolerance.largest
         return self.gap, most, self.emulated and not self.wide
 
-    def settled(self, expected: Reference) -> Tensor | None:
-        """The rows that count (`Reference.settled`); None where all do."""
-        return expected.settled(*self._settling)
+    def row_mask(self, expected: Reference) -> Tensor | None:
+        """The rows that count (`Reference.row_mask`); None where all do."""
+        return expected.row_mask(*self._settling)
 
     def left_out(self, expected: Reference) -> int:
         """How many rows do not count although no near-tie decides them: 0 but in 16 bits."""
-        settled, clear = self.settled(expected), expected.oracle.settled(self.gap)
-        if settled is None:
+        mask, clear = self.row_mask(expected), expected.oracle.row_mask(self.gap)
+        if mask is None:
             return 0
-        return int((~settled if clear is None else clear & ~settled).sum())
+        return int((~mask if clear is None else clear & ~mask).sum())
 
     def errors(self, expected: Reference) -> dict[str, Distance]:
         """How far the plain path is off, by tensor (`Reference.errors`)."""
@@ -78,8 +78,8 @@ class Comparison:
         Raises `Unsettled` where nothing can be compared.
         """
         tolerance, observed = self.tolerance, shared(observed, expected)
-        settled = self.settled(expected)
-        if settled is not None and not bool(settled.any()):
+        mask = self.row_mask(expected)
+        if mask is not None and not bool(mask.any()):
             raise Unsettled(BY_NEAR_TIES if self.wide else BY_ROUNDING)
         if expected.fault:
             raise Unsettled(expected.fault)
@@ -89,9 +89,9 @@ class Comparison:
                 raise Unsettled(f"{name} are too small for {self.dtype}, which underflows")
         plain = self.errors(expected)
         for rows in expected.elsewhere() if self.emulated and self.wide else ():
-            other = farthest(rows.only(*plain), expected.oracle, settled)
+            other = farthest(rows.only(*plain), expected.oracle, mask)
             plain = {name: plain[name].largest(other[name]) for name in plain}
-        distances = farthest(observed, expected.oracle, settled)
+        distances = farthest(observed, expected.oracle, mask)
         pairs = [(d, tolerance.allowed(plain[name].error)) for name, d in distances.items()]
         for name, d in distances.items():
             allowed = tolerance.allowed_typically(plain[name].typical)
@@ -115,9 +115,9 @@ class Comparison:
         (`sensitivity.smallest_leak`).
         """
         exact = expected.oracle
-        if (settled := self.settled(expected)) is not None:
-            gaps = exact.tensors.get("router gap", torch.ones((*settled.shape, 1)))
-            gaps = torch.where(settled[..., None], gaps.to(settled.device), 0.0)
+        if (mask := self.row_mask(expected)) is not None:
+            gaps = exact.tensors.get("router gap", torch.ones((*mask.shape, 1)))
+            gaps = torch.where(mask[..., None], gaps.to(mask.device), 0.0)
             exact = Rows({**exact.tensors, "router gap": gaps})
 
         @functools.cache

@@ -31,19 +31,19 @@ class Reference:
     plain: Rows
     oracle: Rows
     elsewhere: Callable[[], Sequence[Rows]] = tuple
-    _settled: dict[tuple[float, float, bool], Tensor | None] = field(
+    _row_masks: dict[tuple[float, float, bool], Tensor | None] = field(
         default_factory=dict, repr=False
     )
     _errors: dict[tuple[float, float, bool], dict[str, Distance]] = field(
         default_factory=dict, repr=False
     )
 
-    def settled(
+    def row_mask(
         self, gap: float, most: float = math.inf, elsewhere: bool = False
     ) -> Tensor | None:
         """The rows that count (bool [batch, positions]), or None where all do.
 
-        Experts must be chosen by more than ``gap`` (`Rows.settled`), and the plain path be off by
+        Experts must be chosen by more than ``gap`` (`Rows.row_mask`), and the plain path be off by
         no more than ``most``.  It is finite in 16 bits, where rounding alone moves some rows of a
         sound model farther than any bound allows: they cannot show whether another path is right.
         With ``elsewhere`` the plain path must be that near on other machines as well.  Where
@@ -51,15 +51,15 @@ class Reference:
         since they attend to what rounding chose.
         """
         key = gap, most, elsewhere
-        if key not in self._settled:
-            settled = self.oracle.settled(gap)
-            chosen = settled is not None
+        if key not in self._row_masks:
+            mask = self.oracle.row_mask(gap)
+            chosen = mask is not None
             if math.isfinite(most):
                 for rows in (self.plain, *(self.elsewhere() if elsewhere else ())):
                     if (lost := _lost(rows, self.oracle, most, chosen)) is not None:
-                        settled = ~lost if settled is None else settled & ~lost
-            self._settled[key] = settled
-        return self._settled[key]
+                        mask = ~lost if mask is None else mask & ~lost
+            self._row_masks[key] = mask
+        return self._row_masks[key]
 
     def errors(
         self, gap: float, most: float = math.inf, elsewhere: bool = False
@@ -70,7 +70,7 @@ class Reference:
         """
         key = gap, most, elsewhere
         if key not in self._errors:
-            self._errors[key] = farthest(self.plain, self.oracle, self.settled(*key))
+            self._errors[key] = farthest(self.plain, self.oracle, self.row_mask(*key))
         return self._errors[key]
 
     @functools.cached_property

@@ -59,10 +59,10 @@ def _check_type(name: str) -> None:
 
 def model_types() -> set[str]:
     """The types in the mappings of the installed transformers, read without importing it."""
-    found = importlib.util.find_spec("transformers")
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec("transformers")
+    if spec is None or spec.origin is None:
         return set()
-    file = Path(found.origin).parent / "models" / "auto" / "modeling_auto.py"
+    file = Path(spec.origin).parent / "models" / "auto" / "modeling_auto.py"
     if not file.is_file():
         return set()
     return {

@@ -204,7 +204,7 @@ class Working:
             return [self._report(task.run(self.show)) for task in tasks]
         # The last ones take longest, so they start first.
         waiting = {self.pool.submit(task.run): task.family for task in reversed(tasks)}
-        families = {waiting[done]: self._report(done.result()) for done in as_completed(waiting)}
+        families = {waiting[job]: self._report(job.result()) for job in as_completed(waiting)}
         return [families[task.family] for task in tasks]
 
     def _report(self, family: Family) -> Family:
@@ -234,7 +234,7 @@ class Working:
             return {task.family: task.catches(laws, self.show) for task, laws in shares.items()}
         waiting = {self.pool.submit(task.catches, laws): task for task, laws in shares.items()}
         self.show(f"{sum(map(len, shares.values()))} laws that have caught no fault yet")
-        return {task.family: done.result() for done, task in waiting.items()}
+        return {task.family: job.result() for job, task in waiting.items()}
 
 
 def _quiet() -> None:

@@ -153,8 +153,8 @@ def cases_of_claims(files: Collection[Path] | None = None) -> list[Case]:
 
 def offer(subject: Subject) -> Offer | str:
     """What models of the subject's class offer; or why that is not known."""
-    known: Offer | str = _of_fixtures("families.offers").offer(subject)
-    return known
+    answer: Offer | str = _of_fixtures("families.offers").offer(subject)
+    return answer
 
 
 def rooms() -> Rooms:

@@ -223,8 +223,8 @@ class Display:
             own = outcome.ids[position]
             near = "  ".join(self._quoted(each) + " *" * (each == own) for each in tokens)
             self.say(f"{position + 1:6}  {near}")
-        found = self._marked(outcome.found, outcome.ids)
-        self._print(Text.assemble(("found       ", MUTED), found))
+        line = self._marked(outcome.found, outcome.ids)
+        self._print(Text.assemble(("found       ", MUTED), line))
         for position in range(len(outcome.ids) if sum(outcome.tried) else 0):
             if remark := self._remark(outcome, position):
                 token = self._quoted(outcome.found[position])

@@ -10,7 +10,7 @@ from msgspec import Meta
 from assay.harness.comparison.changes import Flip
 from assay.harness.comparison.judging import ERROR, Compared, Comparison
 from assay.harness.comparison.sides import Key, Side
-from assay.harness.comparison.texts import TokenChange
+from assay.harness.comparison.token_changes import TokenChange
 from assay.harness.results.encoding import encode
 from assay.harness.results.json_schema import Count, Name, Record, says, schema
 from assay.harness.results.verdicts import Kind, Result, Verdict

@@ -24,11 +24,11 @@ import numpy as np
 from scipy import stats
 
 from assay.harness.checking.statistics import EVERY, Pair, Statistic
-from assay.harness.comparison import shifts, texts
+from assay.harness.comparison import shifts, token_changes
 from assay.harness.comparison.changes import Flip, Search, meaning
 from assay.harness.comparison.shifts import Shift
 from assay.harness.comparison.sides import Key, Side
-from assay.harness.comparison.texts import TokenChange
+from assay.harness.comparison.token_changes import TokenChange
 from assay.harness.results.errors import BadInput
 from assay.harness.results.verdicts import Kind, Result, Verdict
 
@@ -136,7 +136,7 @@ class Comparison:
     @cached_property
     def token_changes(self) -> list[TokenChange]:
         """Models whose tokenizers give the fixed text of H4 other ids."""
-        return texts.changes(self.before, self.after)
+        return token_changes.changes(self.before, self.after)
 
     @property
     def worse(self) -> bool:

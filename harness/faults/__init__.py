@@ -27,13 +27,13 @@ from assay.harness.faults import (  # noqa: F401
     numbers,
     pasts,
     places,
-    quantised,
+    quantised_caches,
     quantised_weights,
     rotations,
     shards,
     sight,
     states,
-    texts,
+    tokenizers,
     uses,
 )
 from assay.harness.faults.bed import Bed

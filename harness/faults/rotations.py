@@ -15,7 +15,7 @@ from assay.harness.faults.catalogue import fault
 from assay.harness.faults.spots import sdpa
 from assay.harness.models.subject import roles, rotations
 from assay.harness.models.subject.roles import Role
-from assay.harness.operations import rotation
+from assay.harness.operations import frequencies
 
 NOTE = "positions to rotate by"
 """The note of a pass that keeps the argument of the module that computes angles."""
@@ -29,7 +29,7 @@ NOTE = "positions to rotate by"
 )
 def _drop(bed: Bed) -> None:
     made_for = max(rotations.made_for(bed.subject.config), default=0)
-    unscaled = rotation.of_length(bed.subject, made_for, scaled=False)
+    unscaled = frequencies.of_length(bed.subject, made_for, scaled=False)
     _rotate_by(bed, unscaled, made_for + 1, 1 << 62)
 
 
@@ -41,10 +41,10 @@ def _drop(bed: Bed) -> None:
 )
 def _late(bed: Bed) -> None:
     switch = rotations.switch(bed.subject.config) or 0
-    _rotate_by(bed, rotation.of_length(bed.subject, switch), switch + 1, switch + 1)
+    _rotate_by(bed, frequencies.of_length(bed.subject, switch), switch + 1, switch + 1)
 
 
-def _rotate_by(bed: Bed, own: rotation.Rotation, first: int, last: int) -> None:
+def _rotate_by(bed: Bed, own: frequencies.Rotation, first: int, last: int) -> None:
     """Passes of ``first`` to ``last`` tokens are rotated by ``own`` frequencies."""
     for module in anatomy.angles(bed.subject):
         bed.before(module, _note)
@@ -57,13 +57,13 @@ def _note(forward: Pass, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
 
 
 def _rotated(
-    forward: Pass, output: tuple[Tensor, Tensor], own: rotation.Rotation, first: int, last: int
+    forward: Pass, output: tuple[Tensor, Tensor], own: frequencies.Rotation, first: int, last: int
 ) -> tuple[Tensor, Tensor] | None:
     positions = forward.notes[NOTE]
     if not first <= int(positions.max()) + 1 <= last:
         return None
-    frequencies, factor = own
-    half = positions[..., None].float() * frequencies.to(positions.device)
+    inverse, factor = own
+    half = positions[..., None].float() * inverse.to(positions.device)
     angles = torch.cat([half, half], dim=-1)
     cosines, sines = angles.cos() * factor, angles.sin() * factor
     return cosines.to(output[0]), sines.to(output[1])

@@ -259,11 +259,11 @@ def _larger_once_served(forward: Pass, state: Tensor) -> Tensor | None:
 )
 def _early(forward: Pass, kwargs: dict[str, Any]) -> None:
     name, n = forward.bound[Role.KEPT_LOGITS], forward.new
-    asked = kwargs.get(name)
-    if isinstance(asked, Tensor):
-        kwargs[name] = (asked - 1).clamp_min(0)
-    elif asked:
-        kwargs[name] = (torch.arange(n - asked, n) - 1).clamp_min(0)
+    selection = kwargs.get(name)
+    if isinstance(selection, Tensor):
+        kwargs[name] = (selection - 1).clamp_min(0)
+    elif selection:
+        kwargs[name] = (torch.arange(n - selection, n) - 1).clamp_min(0)
 
 
 @fault(

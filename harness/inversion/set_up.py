@@ -190,8 +190,7 @@ class _Prompts:
         most = min(MOST * width, WORK // parameters)
         self.add(FEWEST * width)
         while True:
-            given, own = self.fit(linear), self.fit(None)
-            shares = [self._share_first(each) for each in (given, own)]
+            shares = [self._share_first(self.fit(each)) for each in (linear, None)]
             if max(shares) >= GOOD or 2 * self.ids.numel() > most:
                 break
             self.add(self.ids.numel())

@@ -102,8 +102,8 @@ class _Search:
         self.close = accepted(subject)
         self.result = SearchResult.blank(rows, n, goal.device)
         ends = torch.tensor(lengths or [n] * rows, device=goal.device)
-        self.done = torch.arange(n, device=goal.device) >= ends[:, None]
-        self.beyond, self.compared = self.done.clone(), self.done.clone()
+        self.final = torch.arange(n, device=goal.device) >= ends[:, None]
+        self.beyond, self.compared = self.final.clone(), self.final.clone()
         self.result.verified |= self.beyond
         self.result.distances[self.beyond] = 0
         self.reopened = torch.zeros(rows, dtype=torch.long, device=goal.device)
@@ -120,7 +120,7 @@ class _Search:
         self._guess(everyone, self.map.likeliest(self.goal))
         tell(0, self.result)
         while True:
-            while len(rows := (~self.done.all(1)).nonzero()[:, 0]):
+            while len(rows := (~self.final.all(1)).nonzero()[:, 0]):
                 self._pass(rows)
                 tell(int(self.result.passes.max()), self.result)
             if not self._compare():
@@ -128,7 +128,7 @@ class _Search:
 
     def _pass(self, rows: Tensor) -> None:
         """Run the guesses of ``rows`` [k], settle what they verify, and guess the rest again."""
-        result, open_, before = self.result, ~self.done[rows], self._places(rows)
+        result, open_, before = self.result, ~self.final[rows], self._places(rows)
         goal, guess = self.goal[rows], result.ids[rows]
         states = self._states(guess)
         off = distance(states, goal)
@@ -137,16 +137,16 @@ class _Search:
         result.tried[rows] += open_
         result.distances[rows] = torch.where(open_, off, result.distances[rows])
         result.verified[rows] = torch.where(open_, right, result.verified[rows])
-        self.done[rows] |= right
+        self.final[rows] |= right
         places = self._places(rows)
         self.tries[rows] = torch.where(places == before, self.tries[rows] + 1, 1)
-        if not len(left := (~self.done[rows].all(1)).nonzero()[:, 0]):
+        if not len(left := (~self.final[rows].all(1)).nonzero()[:, 0]):
             return
         rows, places, guess = rows[left], places[left], guess[left]
         states, goal = states[left], goal[left]
         likelier = self.map.likelier(guess, states, goal)
         at = torch.arange(goal.shape[1], device=goal.device)
-        later = ~self.done[rows] & (at > places[:, None])
+        later = ~self.final[rows] & (at > places[:, None])
         self._doubt(rows, likelier, _Run(guess, states, goal, off[left], later))
         self._guess(rows, likelier)
         tried = _at(guess, places)
@@ -192,7 +192,7 @@ class _Search:
 
     def _places(self, rows: Tensor) -> Tensor:
         """The first place of each of ``rows`` that is not settled."""
-        return self.done[rows].long().cumprod(1).sum(1)
+        return self.final[rows].long().cumprod(1).sum(1)
 
     def _states(self, ids: Tensor) -> Tensor:
         """The target of prompts ``ids`` [k, n], some at a time: [k, n, f]."""
@@ -202,7 +202,7 @@ class _Search:
 
     def _guess(self, rows: Tensor, ids: Tensor) -> None:
         """Guess the open tokens of ``rows`` [k] from ``ids`` [k, n]."""
-        self.result.ids[rows] = torch.where(self.done[rows], self.result.ids[rows], ids)
+        self.result.ids[rows] = torch.where(self.final[rows], self.result.ids[rows], ids)
 
     def _search(
         self,
@@ -223,7 +223,7 @@ class _Search:
         search_place(part, prefixes, self.goal[rows, place], self.map, shift)
         part.passes += prefixes.passes
         self.result.put(rows, part)
-        self.done[rows, place] = True
+        self.final[rows, place] = True
         self.tries[rows] = 0
 
     def _prefixes(self, rows: int) -> Prefixes:
@@ -254,15 +254,15 @@ class _Search:
                 other = rows[self.result.ids[rows, place] != before[rows, place]]
                 again = self.reopened[other] < REOPENED
                 self._reopen(other[again], place + 1)
-                near[:, place + 1 :] &= self.done[:, place + 1 :]
+                near[:, place + 1 :] &= self.final[:, place + 1 :]
                 stale[other[~again]] = True
                 near[other[~again], place + 1 :] = ~self.beyond[other[~again], place + 1 :]
-        return not bool(self.done.all())
+        return not bool(self.final.all())
 
     def _reopen(self, rows: Tensor, place: int) -> None:
         """Verify ``rows`` [k] again from a ``place`` on: a token before it is another now."""
         self.reopened[rows] += 1
-        self.done[rows, place:] = self.beyond[rows, place:]
+        self.final[rows, place:] = self.beyond[rows, place:]
         self.result.verified[rows, place:] = self.beyond[rows, place:]
         self.compared[rows, place:] = False
         again, others = {*rows.tolist()}, self.result.others

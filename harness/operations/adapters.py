@@ -66,24 +66,24 @@ def strong(subject: Subject, on: str = LINEAR) -> Adapted:
     return adapted
 
 
-def kept(subject: Subject, on: str = LINEAR) -> Adapted:
+def strong_once(subject: Subject, on: str = LINEAR) -> Adapted:
     """`strong`, once for each subject: not to be changed."""
-    copies = _kept(subject)
+    copies = _strong(subject)
     if on not in copies:
         copies[on] = strong(subject, on)
     return copies[on]
 
 
 @memo
-def _kept(subject: Subject) -> dict[str, Adapted]:
+def _strong(subject: Subject) -> dict[str, Adapted]:
     return {}
 
 
 def merged(subject: Subject, on: str = LINEAR) -> Subject:
-    """The model of `kept` with its adapter added to weights of its own, once for each subject."""
+    """The model of `strong_once`, its adapter added to its own weights; once for each subject."""
     copies = _merged(subject)
     if on not in copies:
-        whole = copy_model(kept(subject, on).whole)
+        whole = copy_model(strong_once(subject, on).whole)
         with quiet():
             model: Any = whole.merge_and_unload()
         allocated(model)
@@ -101,7 +101,7 @@ def loaded(subject: Subject, folder: str, by: str) -> Adapted:
     model: Any = in_same_memory(subject)
     with quiet():
         if by == "peft":
-            wrapper = type(kept(subject).whole)
+            wrapper = type(strong_once(subject).whole)
             return _adapted(subject, wrapper.from_pretrained(model, folder))
         model.load_adapter(folder, adapter_name=FIRST)
     return _like(subject, f"{subject.name}, with an adapter", model, Adapted)
@@ -213,13 +213,13 @@ def layers_of(subject: Subject) -> list[str]:
     """
     require(subject, "adapters")
     names = lora.linear_layers(subject.model)
-    if taken := _taken(subject, names, LINEAR):
-        return taken
+    if targets := _taken(subject, names, LINEAR):
+        return targets
     ends = sorted({name.rpartition(".")[2] for name in names})  # peft refuses some by their ends
     good = [e for e in ends if _taken(subject, [n for n in names if _ends(n, e)], LINEAR)]
-    if not (taken := [name for name in names if any(_ends(name, end) for end in good)]):
+    if not (targets := [name for name in names if any(_ends(name, end) for end in good)]):
         raise Missing("adapters: peft takes no linear layer of the model")
-    return taken
+    return targets
 
 
 def _ends(name: str, end: str) -> bool:
@@ -239,9 +239,9 @@ def experts_of(subject: Subject) -> list[str]:
     ]
     if not names:
         raise Missing("experts: no layer looks up by name how to compute its experts")
-    if not (taken := _taken(subject, names, EXPERTS)):
+    if not (targets := _taken(subject, names, EXPERTS)):
         raise Missing("adapters: peft takes no weights of experts")
-    return taken
+    return targets
 
 
 def _taken(subject: Subject, targets: list[str], on: str) -> list[str]:

@@ -45,8 +45,8 @@ def apart(expected: Reference, answer: Answer, gap: float) -> float:
     """
     logits = expected.oracle["logits"][0].double()
     exact = _of(logits.log_softmax(-1), answer.tokens)
-    given = torch.tensor(answer.logprobs, dtype=torch.float64, device=logits.device)
-    return _worst(expected, (given - exact).abs() / _reach(expected, answer.tokens), gap)
+    logprobs = torch.tensor(answer.logprobs, dtype=torch.float64, device=logits.device)
+    return _worst(expected, (logprobs - exact).abs() / _reach(expected, answer.tokens), gap)
 
 
 def moved(expected: Reference, answer: Answer, size: float) -> Answer:
@@ -91,6 +91,6 @@ def _of(values: Tensor, tokens: Sequence[int]) -> Tensor:
 def _worst(expected: Reference, numbers: Tensor, gap: float) -> float:
     """The largest of ``numbers`` [steps], of settled steps; infinite where one is no number."""
     numbers = torch.where(torch.isnan(numbers), math.inf, numbers)
-    if (settled := expected.settled(gap)) is not None:
-        numbers = torch.where(settled[0], numbers, 0.0)
+    if (mask := expected.row_mask(gap)) is not None:
+        numbers = torch.where(mask[0], numbers, 0.0)
     return float(numbers.max())

@@ -62,7 +62,7 @@ def references(
     with the float64 rows of ``exact``, of which those that rounding decides do not count.
 
     Raises `Unsettled` where rounding chooses other experts, or other keys, than float64 does:
-    of models that return their routers' scores, rows count or not (`Rows.settled`).
+    of models that return their routers' scores, rows count or not (`Rows.row_mask`).
     """
 
     def copied() -> Rows:

@@ -107,15 +107,15 @@ def forward(subject: Subject, backend: str) -> Compiled:
     Raises `Missing` where there is no C++ compiler for it.
     """
     require(subject, backend)
-    known = _compiled(subject)
-    if backend not in known:
+    copies = _compiled(subject)
+    if backend not in copies:
         counted, copied = Backend(backend), _copied(subject)
         model: Any = copied.model
         model.forward = torch.compile(model.forward, backend=counted, dynamic=DYNAMIC[backend])
         # What listens to routers would be compiled too, and code after a mode's break is wrong.
         copied.settings = replace(copied.settings, listens=False)
-        known[backend] = Compiled(copied, counted)
-    return known[backend]
+        copies[backend] = Compiled(copied, counted)
+    return copies[backend]
 
 
 def _copied(subject: Subject) -> Subject:
@@ -147,11 +147,11 @@ def continued(subject: Subject, ids: Tensor, backend: str) -> Generated:
     Raises `Missing` where the library does not compile it, or has no static cache for it.
     """
     require(subject, backend)
-    known = _generating(subject)
-    if backend not in known:
+    copies = _generating(subject)
+    if backend not in copies:
         counted = Backend(backend)
-        known[backend] = _copied(subject), counted, _settings(counted)
-    copied, counted, settings = known[backend]
+        copies[backend] = _copied(subject), counted, _settings(counted)
+    copied, counted, settings = copies[backend]
     before = counted.ran
     try:
         with _compilation():

@@ -162,7 +162,7 @@ def repeating(subject: Subject, ids: Tensor) -> Tensor:
     scores = subject.rows(start, states=False).last["logits"][0, 0]
     tokens = scores.topk(min(LIKELY, len(scores))).indices.to(ids.device)
     tokens = tokens[subject.content(tokens) == tokens]
-    found = start
+    prompt = start
     # Mostly one of the likeliest is chosen again.
     for some in tokens.split(FEW) if len(tokens) else ():
         prompts = start.repeat(len(some), 1)
@@ -170,8 +170,8 @@ def repeating(subject: Subject, ids: Tensor) -> Tensor:
         chosen = subject.rows(prompts, states=False).last["logits"][:, 0].argmax(-1)
         if bool((again := chosen.to(some.device) == some).any()):
             return prompts[again.int().argmax()][None]
-        found = prompts[:1] if found is start else found
-    return found
+        prompt = prompts[:1] if prompt is start else prompt
+    return prompt
 
 
 def draft(

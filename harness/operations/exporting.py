@@ -94,10 +94,10 @@ def program(subject: Subject, batch: Ragged | None = None) -> Program:
     Raises `Missing` where the model cannot be exported, or only for prompts of one length.
     """
     named = "ids" if batch is None else "padded" if batch.positions is None else "placed"
-    known = _programs(subject)
-    if named not in known:
-        known[named] = _export(subject, batch)
-    if isinstance(answer := known[named], str):
+    programs = _programs(subject)
+    if named not in programs:
+        programs[named] = _export(subject, batch)
+    if isinstance(answer := programs[named], str):
         raise Missing(f"export: {answer}")
     return answer
 

@@ -95,7 +95,7 @@ class Generated:
     def reference(self, subject: Subject) -> Reference:
         """The same steps' logits in float64, in one pass over the generated tokens.
 
-        An MoE model reports there how clearly its experts are chosen (`Rows.settled`).  A model
+        An MoE model reports there how clearly its experts are chosen (`Rows.row_mask`).  A model
         that is not causal generates the same tokens again: a pass over all of them computes
         something else, and some models get more inputs than tokens.  Nor does one pass do where
         the frequencies of a rotation switch on the way.

@@ -161,9 +161,9 @@ class Scorer:
         A point that is not finite gets the first rows.
         """
         scores = self.scores(points)
-        ids, settled = leaders(scores, k, 2 * self.moved(points))
-        if not bool(settled.all()):
-            ids[~settled] = self._settled(points[~settled], k, scores[~settled])
+        ids, certain = leaders(scores, k, 2 * self.moved(points))
+        if not bool(certain.all()):
+            ids[~certain] = self._settled(points[~certain], k, scores[~certain])
         return ids
 
     def _settled(self, points: Tensor, k: int, scores: Tensor) -> Tensor:

@@ -73,10 +73,10 @@ class Rank:
 def named(path: str) -> Any:
     """What is called ``module:name``."""
     module, _, name = path.partition(":")
-    found = importlib.import_module(module)
+    value = importlib.import_module(module)
     for part in name.split("."):
-        found = getattr(found, part)
-    return found
+        value = getattr(value, part)
+    return value
 
 
 def load(rank: Rank, plan: str, source: Source, sizes: dict[str, int]) -> list[str]:

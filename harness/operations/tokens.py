@@ -126,8 +126,8 @@ def added_texts(subject: Subject) -> list[str]:
 
 def shared_texts(subject: Subject, text: str, tokenizer: Tokenizer) -> bool:
     """Whether all added tokens in a text are those of ``tokenizer`` too."""
-    known = {str(token.content) for token in tokenizer.get_added_tokens_decoder().values()}
-    return not any(token in text for token in added_texts(subject) if token not in known)
+    contents = {str(token.content) for token in tokenizer.get_added_tokens_decoder().values()}
+    return not any(token in text for token in added_texts(subject) if token not in contents)
 
 
 def without(tokenizer: Tokenizer, text: str) -> Tokenizer:
@@ -353,8 +353,8 @@ def with_a_letter(chat: Any) -> Any:
 def specials(subject: Subject, numbers: Ids) -> Ids:
     """The special tokens among ids, without the one for unknown text."""
     tokenizer: Any = subject.tokenizer
-    known = {*tokenizer.all_special_ids} - {tokenizer.unk_token_id}
-    return [number for number in numbers if number in known]
+    special_ids = {*tokenizer.all_special_ids} - {tokenizer.unk_token_id}
+    return [number for number in numbers if number in special_ids]
 
 
 def is_text_when_split(subject: Subject, token: str) -> bool:

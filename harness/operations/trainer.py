@@ -27,11 +27,11 @@ class Keeping(torch.optim.Optimizer):
     def __init__(self, named: dict[str, nn.Parameter]) -> None:
         super().__init__([*named.values()], {"lr": 1.0})
         self.named = named
-        self.kept: Gradients = {}
+        self.gradients: Gradients = {}
 
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
         """Keep a copy of each gradient in float64."""
-        self.kept = {
+        self.gradients = {
             name: parameter.grad.detach().double().clone()
             for name, parameter in self.named.items()
             if parameter.grad is not None
@@ -70,7 +70,7 @@ def gradients(subject: Subject, parts: Sequence[Sample], names: Sequence[str]) -
         except REFUSALS as error:
             raise Missing(f"trainer: it refuses the model: {first_line(error)}") from error
         trainer.train()
-    return {name: number * tensor for name, tensor in optimizer.kept.items()}
+    return {name: number * tensor for name, tensor in optimizer.gradients.items()}
 
 
 def _arguments(subject: Subject, part: Sample) -> dict[str, Any]:

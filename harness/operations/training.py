@@ -262,8 +262,8 @@ def require_settled(subject: Subject, samples: Sequence[Sample]) -> None:
     """Raise `Unsettled` where near-ties route a row of ``samples`` to its experts."""
     gap = ROUTER_GAP * TOLERANCES[precision.working(subject)].floor
     for sample in samples if selection.chooses(subject) else ():
-        settled = reference_of(subject).rows(sample.ids, **sample.arguments).settled(gap)
-        if settled is not None and not bool(settled.all()):
+        mask = reference_of(subject).rows(sample.ids, **sample.arguments).row_mask(gap)
+        if mask is not None and not bool(mask.all()):
             raise Unsettled("a row is routed to experts by near-ties")
 
 

@@ -368,10 +368,10 @@ def require_attention(subject: Subject, implementation: str) -> None:
     """Raise `Missing` unless the subject can attend by another ``implementation`` than its own."""
     if implementation == subject.attention:
         raise Missing(f"{implementation} is the implementation that the model already uses")
-    known = _obstacles(subject)
-    if implementation not in known:
-        known[implementation] = _obstacle(subject, implementation)
-    if why := known[implementation]:
+    obstacles = _obstacles(subject)
+    if implementation not in obstacles:
+        obstacles[implementation] = _obstacle(subject, implementation)
+    if why := obstacles[implementation]:
         raise Missing(f"the model does not attend by {implementation}: {why}")
 
 

@@ -24,10 +24,10 @@ def read_budget(text: str | None) -> float | None:
     """The seconds of ``--budget``: ``90s``, ``10m`` or ``2h``; raises `BadInput`."""
     if text is None:
         return None
-    found = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?)\s*([smh]?)", text.strip(), re.ASCII)
-    if found is None:
+    match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?)\s*([smh]?)", text.strip(), re.ASCII)
+    if match is None:
         raise BadInput(f"--budget {text!r}: is no time such as 90s, 10m or 2h")
-    seconds = float(found[1]) * UNITS[found[2]]
+    seconds = float(match[1]) * UNITS[match[2]]
     if seconds < SHORTEST:
         raise BadInput(f"--budget {text}: is less than the {SHORTEST:.0f} s that any run takes")
     return seconds

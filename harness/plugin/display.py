@@ -13,7 +13,7 @@ from rich.console import Console
 
 from assay.harness.plugin import selection
 from assay.harness.plugin.recording import Recorder
-from assay.harness.plugin.settling import Settled, claim_of
+from assay.harness.plugin.settling import Ruling, claim_of
 from assay.harness.report import terminal
 from assay.harness.report.progress import Progress
 from assay.harness.results.verdicts import Verdict
@@ -41,13 +41,13 @@ def status(report: pytest.TestReport, verbose: bool) -> tuple[str, str, Any] | N
     """
     if hasattr(report, "refused"):
         return "", "", ""  # printed once, when it ends the run
-    if (settled := Settled.on(report)) is None:
+    if (ruling := Ruling.on(report)) is None:
         return None
-    verdict: str = settled.result.verdict
-    if verdict == Verdict.REFUTED and settled.judgement.ok:
+    verdict: str = ruling.result.verdict
+    if verdict == Verdict.REFUTED and ruling.judgement.ok:
         verdict = EXPECTED
     word = (verdict.upper(), {COLOURS[verdict]: True}) if verbose else ""
-    if verdict == Verdict.UPHELD and settled.judgement.fails:
+    if verdict == Verdict.UPHELD and ruling.judgement.fails:
         verdict = UNFORESEEN
     return verdict, "", word
 
@@ -97,8 +97,8 @@ class Display:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """A test has ended."""
-        if (settled := Settled.on(report)) is not None:
-            self.progress.update(settled.result)
+        if (ruling := Ruling.on(report)) is not None:
+            self.progress.update(ruling.result)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:

@@ -37,9 +37,9 @@ from assay.harness.plugin.settling import (
     ATTRIBUTE,
     BUDGETED,
     DONE,
-    SETTLED,
+    RULING,
     Assay,
-    Settled,
+    Ruling,
     claim_of,
     expected_of_models,
     name_of,
@@ -335,8 +335,8 @@ def pytest_runtest_makereport(
     if isinstance(error, BadInput) and claim_of(item) is not None:
         report.longrepr = str(error)
         report.refused = str(error)  # type: ignore[attr-defined]
-    elif call.when == "call" and SETTLED in item.stash:
-        setattr(report, ATTRIBUTE, item.stash[SETTLED])
+    elif call.when == "call" and RULING in item.stash:
+        setattr(report, ATTRIBUTE, item.stash[RULING])
     if (failure := gpu_failure()) and claim_of(item) is not None:
         report.gpu_failure = failure  # type: ignore[attr-defined]
         item.session.shouldstop = failure
@@ -356,7 +356,7 @@ def pytest_report_to_serializable() -> Generator[None, Any, Any]:
 def pytest_report_from_serializable(data: dict[str, Any]) -> None:
     """Read the outcome that a worker sent."""
     if ATTRIBUTE in data:
-        data[ATTRIBUTE] = decode(data[ATTRIBUTE], Settled)
+        data[ATTRIBUTE] = decode(data[ATTRIBUTE], Ruling)
 
 
 def pytest_report_teststatus(

@@ -283,8 +283,8 @@ def _emulated(machines: Sequence[str]) -> tuple[int | None, str | None]:
         elif kind == "allocation" and value in allocation.NAMES:
             allocated = value
         else:
-            known = ", ".join(f"allocation:{name}" for name in allocation.NAMES)
-            raise BadInput(f"--emulate {each!r}: choose from rounding:SEED, {known}")
+            names = ", ".join(f"allocation:{name}" for name in allocation.NAMES)
+            raise BadInput(f"--emulate {each!r}: choose from rounding:SEED, {names}")
     return rounding, allocated
 
 

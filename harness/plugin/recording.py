@@ -13,7 +13,7 @@ from assay.harness.models.loading import runs
 from assay.harness.models.machine.devices import AUTO
 from assay.harness.plugin import options, selection, toy
 from assay.harness.plugin.request import DEFAULT, RunRequest, dtypes
-from assay.harness.plugin.settling import RESUMED, Recorded, Settled, claim_of, expected_of_models
+from assay.harness.plugin.settling import RESUMED, Recorded, Ruling, claim_of, expected_of_models
 from assay.harness.report import html, summary, words
 from assay.harness.results import expectation_files, expectations, outputs, schema
 from assay.harness.results.encoding import encode
@@ -144,19 +144,19 @@ class Recorder:
         The evidence has the result before the terminal shows it, so that a killed run has stored
         all that it reported.  A rejection ends the run after other plug-ins got the report.
         """
-        if (settled := Settled.on(report)) is not None:
-            self._end(settled)
+        if (ruling := Ruling.on(report)) is not None:
+            self._end(ruling)
         self._failure = self._failure or getattr(report, "gpu_failure", "")
         outcome = yield
         if (why := getattr(report, "refused", None)) is not None:
             raise pytest.UsageError(why)
         return outcome
 
-    def _end(self, settled: Settled) -> None:
-        result, judgement = settled.result, settled.judgement
+    def _end(self, ruling: Ruling) -> None:
+        result, judgement = ruling.result, ruling.judgement
         # First the evidence: Ctrl-C may come while it is written.
         with options.usage_errors():
-            self._keep(result, settled.subject)
+            self._keep(result, ruling.subject)
         self.results.append(result)
         if judgement.fails or result.verdict is Verdict.REFUTED:
             # Expected verdicts have a reason; undecided results say why themselves.

@@ -1,7 +1,7 @@
 """Settles a claim: takes its result from a run or the evidence, and compares it with expectations.
 
 Everything here happens in the process that runs the claim; the outcome travels on the test's
-report (`Settled`).
+report (`Ruling`).
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ STOPPED = pytest.StashKey[set[tuple[str, Path]]]()
 NOT_EXAMINED = "not examined: budget"
 """The reason of a claim that did not start since the budget was used up."""
 
-SETTLED = pytest.StashKey["Settled"]()
+RULING = pytest.StashKey["Ruling"]()
 """The outcome of a test."""
 
 ATTRIBUTE = "assay"
@@ -65,15 +65,15 @@ RESUMED = "assay-resumed"
 """The key under which an xdist worker receives the recorded results."""
 
 
-class Settled(Struct, frozen=True):
-    """A claim settled on a subject, as a test's report carries it."""
+class Ruling(Struct, frozen=True):
+    """How a claim was settled on a subject, as a test's report carries it."""
 
     result: Result
     subject: SubjectRecord
     judgement: Judgement
 
     @classmethod
-    def on(cls, report: pytest.TestReport) -> Settled | None:
+    def on(cls, report: pytest.TestReport) -> Ruling | None:
         """The outcome that a report carries, if it is a claim's."""
         return getattr(report, ATTRIBUTE, None)
 
@@ -140,7 +140,7 @@ class Assay:
             result = self._with_command(replace(self._run(claim, subject, run), name=name))
         judgement = self._judge(result, subject)
         result = replace(result, expected=judgement.foreseen)
-        self.node.stash[SETTLED] = Settled(result, self._description(subject), judgement)
+        self.node.stash[RULING] = Ruling(result, self._description(subject), judgement)
         self.node.user_properties.extend(_properties(result, judgement))
         if result.verdict is Verdict.NOT_APPLICABLE and judgement.ok:
             pytest.skip(f"missing capability: {result.reason}")

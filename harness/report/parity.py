@@ -20,10 +20,9 @@ def lines(outcome: Parity, one: Subject, other: Subject) -> list[str]:
     text = [f"model     {_model(one)}", f"against   {_model(other)}", *outcome.notes, ""]
     for result in outcome.results:
         text += _result(result)
-    if outcome.divergence is not None:
-        text.append(f"first difference: {outcome.divergence.where}")
-        seen = outcome.divergence
-        text.append(f"  off by {seen.observed:.2g} of a row, allowed {seen.allowed:.2g}")
+    if (first := outcome.divergence) is not None:
+        text.append(f"first difference: {first.where}")
+        text.append(f"  off by {first.observed:.2g} of a row, allowed {first.allowed:.2g}")
     text += _unlike(outcome)
     text += _next_tokens(outcome)
     return [*text, "", outcome.verdict.value]

@@ -133,11 +133,11 @@ class Progress:
         return text
 
     def _claim_line(self, result: Result) -> str:
-        done = sum(self._counts.values())
+        number = sum(self._counts.values())
         width = len(str(self._total))
         observed = intervals.together(result.observed, result.interval)
         parts = [
-            f"[{done:>{width}}/{self._total}] {result.id} on {result.subject}",
+            f"[{number:>{width}}/{self._total}] {result.id} on {result.subject}",
             result.verdict.value,
             f"margin {texts.decades(result)}" if result.kind is Kind.LAW else observed,
             texts.duration(result.seconds),

@@ -208,7 +208,7 @@ class Shown:
 def run(defect: Defect, patience: float = PATIENCE, fixed: bool = False) -> Shown:
     """Run the script on its own, with this Python and its installed packages; or its fix."""
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             [sys.executable, str(defect.path.resolve()), *(["--fixed"] if fixed else [])],
             cwd=defect.path.parent,
             capture_output=True,
@@ -216,12 +216,12 @@ def run(defect: Defect, patience: float = PATIENCE, fixed: bool = False) -> Show
         )
     except subprocess.TimeoutExpired:
         return Shown(None, f"it takes more than {patience:g} s")
-    output, errors = (part.decode(errors="replace") for part in (done.stdout, done.stderr))
+    output, errors = (part.decode(errors="replace") for part in (process.stdout, process.stderr))
     # Python's own exit code after an exception is 1 as well.
-    if "Traceback (most recent call last)" in errors or done.returncode not in (0, 1):
+    if "Traceback (most recent call last)" in errors or process.returncode not in (0, 1):
         last = (errors.strip() or output.strip()).splitlines()[-1:]
-        return Shown(None, " ".join(["exit code", str(done.returncode), *last]))
-    return Shown(done.returncode == 1, " ".join(output.split()))
+        return Shown(None, " ".join(["exit code", str(process.returncode), *last]))
+    return Shown(process.returncode == 1, " ".join(output.split()))
 
 
 def index(defects: list[Defect]) -> str:

@@ -219,14 +219,14 @@ def _quote(text: str) -> str:
 
 def _find(folder: Path, subject: str, dtype: str) -> tuple[Path, Expectations]:
     """The file of a model, whatever its name, with its content; or a new path."""
-    taken = set()
+    file_names = set()
     for path in sorted(folder.glob("*.toml")):
         read = _read(path)
         if read.model == subject:
             return path, read
-        taken.add(path.name.lower())
+        file_names.add(path.name.lower())
     stem = re.sub(r"[^A-Za-z0-9._-]+", "-", subject).strip("-.")[:80] or "model"
-    if f"{stem}.toml".lower() in taken:
+    if f"{stem}.toml".lower() in file_names:
         stem += "-" + sha256(subject.encode()).hexdigest()[:8]
     path = folder / f"{stem}.toml"
     return path, Expectations(subject, path, dtype, {})

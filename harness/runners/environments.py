@@ -254,7 +254,7 @@ def _run(command: list[str], patience: float = PATIENCE) -> str:
     unwanted = ("PYTHONPATH", "PYTHONHOME", "PIP_TARGET", "PIP_PREFIX", "PIP_USER")
     environment = {name: value for name, value in os.environ.items() if name not in unwanted}
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             command,
             capture_output=True,
             text=True,
@@ -264,9 +264,9 @@ def _run(command: list[str], patience: float = PATIENCE) -> str:
         )
     except subprocess.TimeoutExpired as error:
         raise CannotInstall(f"{command[0]} did not end within {patience:g} s") from error
-    if done.returncode:
-        raise CannotInstall(_complaint(done.stderr) or f"exit code {done.returncode}")
-    return done.stdout
+    if process.returncode:
+        raise CannotInstall(_complaint(process.stderr) or f"exit code {process.returncode}")
+    return process.stdout
 
 
 def _complaint(output: str) -> str:

@@ -174,8 +174,8 @@ def _keywords(model: PreTrainedModel) -> None:
 @drift("outputs-are-tuples-unless-told", "return_dict is False by default")
 def _tuples_by_default(model: PreTrainedModel) -> None:
     def call(usual: Callable[..., Any], named: dict[str, Any]) -> Any:
-        asked = named.get(SPELLINGS[Role.NAMED_OUTPUT][0])
+        return_dict = named.get(SPELLINGS[Role.NAMED_OUTPUT][0])
         output = usual(**named)
-        return output if asked else tuple(v for v in output.values() if v is not None)
+        return output if return_dict else tuple(v for v in output.values() if v is not None)
 
     replace_forward(model, call)

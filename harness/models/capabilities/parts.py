@@ -125,10 +125,10 @@ def _shifts(subject: Subject) -> bool:
         return True
     ids = subject.content(7 * torch.arange(max(SHORT, subject.shortest), device=subject.device))
     output: Any = subject(ids[None], states=False, labels=ids[None])
-    logits, found = output.rows["logits"][0].double(), float(output.loss)
+    logits, loss = output.rows["logits"][0].double(), float(output.loss)
     cost = torch.nn.functional.cross_entropy
     shifted, where_it_stands = float(cost(logits[:-1], ids[1:])), float(cost(logits, ids))
-    return abs(found - shifted) <= abs(found - where_it_stands)
+    return abs(loss - shifted) <= abs(loss - where_it_stands)
 
 
 @capability("loss-over-batches")

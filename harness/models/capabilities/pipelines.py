@@ -118,14 +118,14 @@ def contradiction(subject: Subject) -> str:
     """An option of the tokenizer's configuration that replaces a setting of its file, in words;
     empty if there is none.
     """
-    known: Any = getattr(subject.tokenizer, "init_kwargs", {})
-    if known.get("fix_mistral_regex"):
+    kwargs: Any = getattr(subject.tokenizer, "init_kwargs", {})
+    if kwargs.get("fix_mistral_regex"):
         return "fix_mistral_regex replaces the pre-tokenizer of its file"
     tokenizer = by_file(subject)
     for stage in stages(tokenizer.normalizer) + stages(tokenizer.pre_tokenizer):
         for option, names in OPTIONS.items():
             for name in names:
-                wanted = known.get(option)
+                wanted = kwargs.get(option)
                 if wanted is None or name not in stage:
                     continue
                 has = stage[name] != "never" if name == "prepend_scheme" else stage[name]
@@ -176,20 +176,20 @@ def writes_bytes(tokenizer: Tokenizer) -> bool:
 
 def normaliser(tokenizer: Tokenizer) -> Callable[[str], str]:
     """What a tokenizer makes of a text before it divides it; its signs for spaces left out."""
-    kept = [
+    normalizers = [
         stage
         for stage in stages(tokenizer.normalizer)
         if stage["type"] != "Prepend"
         and (stage.get("pattern"), stage.get("content")) != ({"String": " "}, WORD)
     ]
-    if not kept:
+    if not normalizers:
         return lambda text: text
     empty = Tokenizer.from_str(
         json.dumps(
             {
                 "version": "1.0",
                 "added_tokens": [],
-                "normalizer": {"type": "Sequence", "normalizers": kept},
+                "normalizer": {"type": "Sequence", "normalizers": normalizers},
                 "model": {"type": "WordLevel", "vocab": {"?": 0}, "unk_token": "?"},
             }
         )

@@ -35,10 +35,10 @@ def lacking(subject: Subject) -> dict[str, str]:
 
 def _lack(subject: Subject, name: str) -> str | None:
     """Why the subject lacks a capability; None if it has it or this run cannot tell."""
-    known = probe(subject)
+    capabilities = probe(subject)
     try:
-        why = known.why_missing(name)
-        return None if name in known.unavailable else why
+        why = capabilities.why_missing(name)
+        return None if name in capabilities.unavailable else why
     except Braked:
         return None
     except ENDS as error:

@@ -61,10 +61,10 @@ class Service:
             "return_logprobs": True,
             "auto_switch_to_flash": False,  # the model's own attention is under test
         }
-        known = {each.name for each in fields(kind)}
-        if "page_size" not in known:  # its name before 5.17
+        names = {each.name for each in fields(kind)}
+        if "page_size" not in names:  # its name before 5.17
             values["block_size"] = self.page
-        return kind(**{name: value for name, value in values.items() if name in known})
+        return kind(**{name: value for name, value in values.items() if name in names})
 
 
 @dataclass(frozen=True)
@@ -264,8 +264,8 @@ def _serve(
                 if result.error is not None:
                     run.error = RuntimeError(f"the server failed a request: {result.error}")
                 elif result.is_finished():
-                    given = list(result.generated_tokens), list(result.logprobs)
-                    run.answers[result.request_id] = Answer(*given)
+                    parts = list(result.generated_tokens), list(result.logprobs)
+                    run.answers[result.request_id] = Answer(*parts)
                 if meanwhile is not None and len(run.answers) == len(requests) - late:
                     meanwhile()
                     meanwhile = None

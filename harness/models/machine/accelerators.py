@@ -58,8 +58,8 @@ def capturing(device: torch.device | None = None) -> bool:
     """Whether operations are recorded as a graph now: nothing may be waited for or read then."""
     kind = device.type if device is not None else kind_here()
     of_kind = module(kind) if kind else None
-    asked = getattr(of_kind, "is_current_stream_capturing", None)
-    return bool(asked()) if asked is not None and kind and count(kind) else False
+    query = getattr(of_kind, "is_current_stream_capturing", None)
+    return bool(query()) if query is not None and kind and count(kind) else False
 
 
 def wait(device: torch.device) -> None:
@@ -98,8 +98,8 @@ def free(device: torch.device) -> int:
     if device.type == "mps":  # it shares the machine's memory, up to a recommended most
         most = int(of_kind.recommended_max_memory()) - int(of_kind.driver_allocated_memory())
         return min(max(0, most), int(psutil.virtual_memory().available))
-    kept = of_kind.memory_reserved(device) - of_kind.memory_allocated(device)
-    return int(of_kind.mem_get_info(device)[0] + kept)
+    spare = of_kind.memory_reserved(device) - of_kind.memory_allocated(device)
+    return int(of_kind.mem_get_info(device)[0] + spare)
 
 
 def total(device: torch.device) -> int | None:

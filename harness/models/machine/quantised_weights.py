@@ -37,13 +37,13 @@ def passes_gradients(model: nn.Module, dtype: torch.dtype) -> bool:
         if not rounds_activations(module) and next(packed(module), None) is None:
             continue
         device = module.weight.device
-        given = torch.ones(1, module.in_features, dtype=dtype, device=device, requires_grad=True)
+        inputs = torch.ones(1, module.in_features, dtype=dtype, device=device, requires_grad=True)
         with torch.enable_grad():
-            output = module(given)
+            output = module(inputs)
             if not output.requires_grad:
                 return False
             whole = output.square().sum()
-            (gradient,) = torch.autograd.grad(whole, given, allow_unused=True)
+            (gradient,) = torch.autograd.grad(whole, inputs, allow_unused=True)
         return gradient is not None and bool(gradient.any())
     return True
 

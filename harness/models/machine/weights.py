@@ -83,14 +83,14 @@ def has_quantised_parts(model: nn.Module) -> bool:
 
 def dense_sizes(model: nn.Module) -> dict[str, int]:
     """How many numbers each parameter has once it is unpacked, by name; without integers."""
-    quantised, found = set(packed(model)), {}
+    quantised, sizes = set(packed(model)), {}
     for name, weight in model.named_parameters():
         owner = model.get_submodule(name.rpartition(".")[0])
         if name in quantised and type(owner).__name__ == FOUR_BITS_LAYER:
-            found[name] = 2 * weight.numel()  # two in a byte
+            sizes[name] = 2 * weight.numel()  # two in a byte
         elif name in quantised or weight.is_floating_point():
-            found[name] = weight.numel()
-    return found
+            sizes[name] = weight.numel()
+    return sizes
 
 
 def is_plain(tensor: Tensor) -> bool:

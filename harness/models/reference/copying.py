@@ -54,9 +54,9 @@ def cast(model: nn.Module, dtype: torch.dtype, buffers: bool = True) -> None:
             return tensor.to(wide)
         return tensor.to(dtype) if tensor.is_floating_point() else tensor
 
-    kept = {} if buffers else dict(model.named_buffers())
+    originals = {} if buffers else dict(model.named_buffers())
     model._apply(converted)
-    for name, buffer in kept.items():
+    for name, buffer in originals.items():
         owner, _, own = name.rpartition(".")
         model.get_submodule(owner)._buffers[own] = buffer
 

@@ -54,16 +54,16 @@ def unpacked_where_used(model: nn.Module) -> dict[int, Tensor]:
 
     Raises `Missing` where some weights cannot be converted to float64.
     """
-    found, left = dict[int, Tensor](), set(packed(model))
+    parameters, left = dict[int, Tensor](), set(packed(model))
     for prefix, module in model.named_modules():
         for name, weight in module._parameters.items():
             if weight is None or (dense := _dense(module, name, weight)) is None:
                 continue
             left.discard(f"{prefix}.{name}".removeprefix("."))
             unpack = functools.partial(_unpacked, module, name)
-            found[id(weight)] = as_parameter(Unpacked(unpack, dense.shape, dense.device))
+            parameters[id(weight)] = as_parameter(Unpacked(unpack, dense.shape, dense.device))
     _require_none(left)
-    return found
+    return parameters
 
 
 def _unpacked(module: nn.Module, name: str) -> Tensor:

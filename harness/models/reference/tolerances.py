@@ -124,15 +124,15 @@ MASKED = 1e30
 def distance(
     observed: Tensor,
     exact: Tensor,
-    settled: Tensor | None = None,
+    mask: Tensor | None = None,
     sizes: Tensor | None = None,
 ) -> Tensor:
     """Relative error of every row: [..., features] twice → float64 [...].
 
     Elements that are NaN on both sides, the same infinity, or the largest number of their dtypes
     (by which some models mask what is no token) are left out.  A row with a number
-    that is not finite on one side only is infinitely wrong.  ``settled`` (bool, like the result)
-    excludes rows on which the reference itself is undecided; errors are relative to ``sizes``
+    that is not finite on one side only is infinitely wrong.  ``mask`` (bool, like the result)
+    is false in rows on which the reference itself is undecided; errors are relative to ``sizes``
     (like the result) in place of the rows' own lengths.
     """
     most = torch.finfo(observed.dtype).max
@@ -141,14 +141,14 @@ def distance(
     if _within(observed, most) and _within(exact, most):
         if sizes is None:
             sizes = torch.linalg.vector_norm(exact, dim=-1)
-        return _relative(observed - exact, sizes, settled)
+        return _relative(observed - exact, sizes, mask)
     finite = exact.abs() < most
     extreme = (observed.abs() == most) & (exact.abs() >= most) & torch.isfinite(exact)
     same = (observed == exact) | (extreme & (observed.sign() == exact.sign()))
     alike = ~finite & (same | (torch.isnan(observed) & torch.isnan(exact)))
     if sizes is None:
         sizes = torch.linalg.vector_norm(torch.where(finite, exact, 0.0), dim=-1)
-    return _relative(torch.where(alike, 0.0, observed - exact), sizes, settled)
+    return _relative(torch.where(alike, 0.0, observed - exact), sizes, mask)
 
 
 def row_lengths(rows: Tensor) -> Tensor:
@@ -169,13 +169,13 @@ def _within(tensor: Tensor, most: float) -> bool:
     return -most < float(least) and float(largest) < most
 
 
-def _relative(apart: Tensor, sizes: Tensor, settled: Tensor | None) -> Tensor:
+def _relative(apart: Tensor, sizes: Tensor, mask: Tensor | None) -> Tensor:
     """The lengths of the rows of ``apart`` relative to ``sizes``; infinite where not a number."""
     size = torch.maximum(sizes, SMALL_ROW * sizes.mean())
     size = size.clamp_min(torch.finfo(torch.float64).tiny)
     error = torch.linalg.vector_norm(apart, dim=-1) / size
     error = torch.where(torch.isnan(error), math.inf, error)
-    return error if settled is None else torch.where(settled, error, 0.0)
+    return error if mask is None else torch.where(mask, error, 0.0)
 
 
 def incomparable(observed: Rows, exact: Rows) -> tuple[int, bool]:
@@ -200,19 +200,19 @@ def not_a_reference(plain: Rows, exact: Rows) -> str:
     return ""
 
 
-def worst(errors: Tensor, tensor: str, settled: Tensor | None = None) -> Distance:
+def worst(errors: Tensor, tensor: str, mask: Tensor | None = None) -> Distance:
     """The largest of the errors [batch, positions] of a tensor, and its row and position.
 
-    ``settled`` (bool, like the errors) are the rows that count.
+    ``mask`` (bool, like the errors) is true for the rows that count.
     """
     flat = int(errors.argmax())
     row, position = divmod(flat, errors.shape[-1])
-    counted = errors.flatten() if settled is None else errors[settled]
+    counted = errors.flatten() if mask is None else errors[mask]
     typical = float(counted.median()) if counted.numel() >= FEW else math.nan
     return Distance(float(errors.flatten()[flat]), tensor, row, position, typical)
 
 
-def farthest(observed: Rows, exact: Rows, settled: Tensor | None = None) -> dict[str, Distance]:
+def farthest(observed: Rows, exact: Rows, mask: Tensor | None = None) -> dict[str, Distance]:
     """The worst row of every tensor of ``observed``, compared with ``exact``."""
     distances = {}
     for name, tensor in observed.tensors.items():
@@ -220,7 +220,7 @@ def farthest(observed: Rows, exact: Rows, settled: Tensor | None = None) -> dict
             continue
         if tensor.shape != exact[name].shape:
             raise ValueError(f"{name}: {tuple(tensor.shape)} against {tuple(exact[name].shape)}")
-        distances[name] = worst(distance(tensor, exact[name], settled), name, settled)
+        distances[name] = worst(distance(tensor, exact[name], mask), name, mask)
     return distances
 
 

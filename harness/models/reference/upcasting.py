@@ -217,13 +217,13 @@ def _addmm(
     if not isinstance(right, Upcast) or right.numel() <= SLICE:
         (right,) = _wide((right,))
         return torch.addmm(bias, left, right, beta=beta, alpha=alpha)
-    done, columns = [], 0
+    products, columns = [], 0
     for part in _parts(right, 1):
         width = part.shape[1]
         some = bias if bias.shape[-1] == 1 else bias[..., columns : columns + width]
-        done.append(torch.addmm(some, left, part.to(right.dtype), beta=beta, alpha=alpha))
+        products.append(torch.addmm(some, left, part.to(right.dtype), beta=beta, alpha=alpha))
         columns += width
-    return torch.cat(done, dim=1)
+    return torch.cat(products, dim=1)
 
 
 def _parts(weight: Tensor, dim: int) -> Any:

@@ -45,7 +45,7 @@ class KeptRows:
     open: bool = False
     memory: int = 0
     spared: list[int] = field(default_factory=lambda: [0, 0])
-    _passes: dict[Key, tuple[dict[str, _Kept], tuple[str, ...]]] = field(default_factory=dict)
+    _passes: dict[Key, tuple[dict[str, _Entry], tuple[str, ...]]] = field(default_factory=dict)
     _file: Any = None
     _end: int = 0
 
@@ -53,28 +53,28 @@ class KeptRows:
         """The output of a pass over ``tokens``, if it is kept and nothing has changed it."""
         if key not in self._passes:
             return None
-        kept, pooled = self._passes[key]
-        tensors = {name: each.tensor(self._file) for name, each in kept.items()}
-        found = {name: tensor for name, tensor in tensors.items() if tensor is not None}
-        if len(found) < len(kept):
+        entries, pooled = self._passes[key]
+        tensors = {name: each.tensor(self._file) for name, each in entries.items()}
+        rows = {name: tensor for name, tensor in tensors.items() if tensor is not None}
+        if len(rows) < len(entries):
             return None
         self.spared[0] += 1
         self.spared[1] += tokens
-        return Output(Rows(found), pooled=pooled)
+        return Output(Rows(rows), pooled=pooled)
 
     def keep(self, key: Key, output: Output) -> None:
         """Keep the output of a pass, as far as there is room."""
-        kept: dict[str, _Kept] = {}
+        entries: dict[str, _Entry] = {}
         for name, tensor in output.rows.tensors.items():
             size = tensor.numel() * tensor.itemsize
             if self.memory + size <= IN_MEMORY:
                 self.memory += size
-                kept[name] = _Kept(tensor, tensor._version)
+                entries[name] = _Entry(tensor, tensor._version)
             elif (start := self._written(tensor, size)) is not None:
-                kept[name] = _Kept(start=start, like=tensor.new_empty(0), shape=tensor.shape)
+                entries[name] = _Entry(start=start, like=tensor.new_empty(0), shape=tensor.shape)
             else:
                 return
-        self._passes[key] = kept, output.pooled
+        self._passes[key] = entries, output.pooled
 
     def _written(self, tensor: Tensor, size: int) -> int | None:
         """Where in the file the tensor is now; None where there is no room."""
@@ -94,7 +94,7 @@ class KeptRows:
 
 
 @dataclass
-class _Kept:
+class _Entry:
     """One tensor: itself, or where it is in the file, with an empty one of its kind."""
 
     held: Tensor | None = None
@@ -117,8 +117,8 @@ class _Kept:
 
 def of(subject: Subject) -> KeptRows:
     """The rows kept for ``subject``."""
-    kept: KeptRows = vars(subject).setdefault(_KEPT, KeptRows())
-    return kept
+    store: KeptRows = vars(subject).setdefault(_KEPT, KeptRows())
+    return store
 
 
 def spared(subject: Subject) -> tuple[int, int]:
@@ -145,8 +145,8 @@ def key(subject: Subject, request: Pass) -> Key | None:
 
     Weights count by their place and version: a claim may change them within a block.
     """
-    kept: KeptRows | None = vars(subject).get(_KEPT)
-    if kept is None or not kept.open or request.ids is None:
+    store: KeptRows | None = vars(subject).get(_KEPT)
+    if store is None or not store.open or request.ids is None:
         return None
     if request.cache is not None or request.keep or request.embeddings is not None:
         return None

@@ -63,11 +63,11 @@ def run(subject: Subject, request: Pass) -> Output:
     """
     if (key := kept_rows.key(subject, request)) is None:
         return _run(subject, request)
-    kept = kept_rows.of(subject)
-    if (found := kept.find(key, request.inputs.numel())) is not None:
-        return found
+    store = kept_rows.of(subject)
+    if (output := store.find(key, request.inputs.numel())) is not None:
+        return output
     output = _run(subject, request)
-    kept.keep(key, output)
+    store.keep(key, output)
     return output
 
 

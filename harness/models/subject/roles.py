@@ -170,8 +170,8 @@ def bind(forward: Callable[..., Any], classes: Iterator[type] | tuple[type, ...]
         old = [name for name in parameters if renamed.get(name) in spelled]
         if match := next((name for name in [*spelled, *old] if name in parameters), None):
             names[role] = match
-    taken = {*names.values(), *(name for role in Role for name in spellings(role))}
-    unknown = [name for name in parameters if name not in taken]
+    role_names = {*names.values(), *(name for role in Role for name in spellings(role))}
+    unknown = [name for name in parameters if name not in role_names]
     for role, pattern in HINTS.items():
         fits = [name for name in unknown if re.search(pattern, name.removeprefix(DECODER))]
         if role not in names and len(fits) == 1:
@@ -179,7 +179,7 @@ def bind(forward: Callable[..., Any], classes: Iterator[type] | tuple[type, ...]
     caches, certain = _caches(parameters, renamed)
     if certain and caches:
         names[Role.CACHE] = caches[0]
-    bound = {*taken, *names.values()}
+    bound = {*role_names, *names.values()}
     left = tuple(name for name in parameters if name not in bound)
     return Bound(names, frozenset(parameters), several, decoding, caches, certain, left)
 

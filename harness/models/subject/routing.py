@@ -104,8 +104,8 @@ class _Choices(TorchFunctionMode):
 
 def _arguments(args: Sequence[Any], kwargs: dict[str, Any], *names: str) -> list[Any]:
     """The arguments ``names`` of a call; the dimension is the last where none is given."""
-    given = dict(zip(names, args, strict=False)) | kwargs
-    return [given.get(name, -1 if name == "dim" and "k" in names else None) for name in names]
+    arguments = dict(zip(names, args, strict=False)) | kwargs
+    return [arguments.get(name, -1 if name == "dim" and "k" in names else None) for name in names]
 
 
 def gap(

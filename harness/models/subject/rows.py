@@ -15,7 +15,7 @@ class Rows:
     """Tensors [batch, positions, features] by name (``state 0`` … ``state L``, ``logits``).
 
     An MoE model adds ``router gap`` [batch, positions, 1]: how clearly the experts are chosen for
-    a row and the rows it attends to (`settled`).  It is 1 where something else is chosen, such as
+    a row and the rows it attends to (`row_mask`).  It is 1 where something else is chosen, such as
     the keys that a query attends to.
     """
 
@@ -45,7 +45,7 @@ class Rows:
         """The mean over positions, [batch, 1, features]: the pooled output."""
         return self.map(lambda tensor: tensor.mean(dim=1, keepdim=True))
 
-    def settled(self, gap: float) -> Tensor | None:
+    def row_mask(self, gap: float) -> Tensor | None:
         """Rows whose experts are chosen by more than ``gap`` (bool [batch, positions]), or None.
 
         Below it two correct paths may route a token differently.

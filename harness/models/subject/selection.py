@@ -37,8 +37,8 @@ def selects(subject: Subject) -> bool:
 
     It reads the layers' classes and the functions of their files that they call.
     """
-    seen: set[Any] = {type(module) for module in subject.model.modules()}
-    pending = [each for each in seen if not each.__module__.startswith("torch.nn")]
+    parts: set[Any] = {type(module) for module in subject.model.modules()}
+    pending = [each for each in parts if not each.__module__.startswith("torch.nn")]
     while pending:
         part = pending.pop()
         code = _source(part)
@@ -46,8 +46,8 @@ def selects(subject: Subject) -> bool:
             return True
         around = getattr(sys.modules.get(part.__module__), "__dict__", {})
         called = [around.get(name) for name in _CALLED.findall(code)]
-        new = {each for each in called if inspect.isfunction(each)} - seen
-        seen |= new
+        new = {each for each in called if inspect.isfunction(each)} - parts
+        parts |= new
         pending += new
     return False
 

@@ -203,12 +203,12 @@ class Level:
         observed, allowed = record.observed, record.allowed
         moved = self.control(compared or self.pair.prompts)
         says = "there is no weight to move" if moved is None else str(moved)
-        seen = moved is not None and moved.by is not None
+        rejects = moved is not None and moved.by is not None
         details: dict[str, Any] = {
             "controls": {
                 "one weight moved": {
                     "says": says,
-                    "rejected": int(seen),
+                    "rejected": int(rejects),
                     "tried": int(moved is not None),
                     "margin": 0.0,
                 }
@@ -222,7 +222,7 @@ class Level:
             uncompared = tried - len(compared)
             if 2 * len(compared) < tried:
                 reason = f"{uncompared} of {tried} prompts cannot be compared: {reason}"
-            elif not seen:
+            elif not rejects:
                 reason = f"the control was not rejected: {says}"
             else:
                 result, reason = replace(result, verdict=Verdict.UPHELD), ""

@@ -90,13 +90,13 @@ def smallest(subject: Subject, detected: Callable[[], bool]) -> Moved | None:
         place = tuple(map(int, np.unravel_index(int(flat.abs().argmax()), tuple(weight.shape))))
         most = LARGEST_MOVE * typical
 
-        def seen(
+        def detects(
             size: float, weight: Tensor = weight, place: tuple[int, ...] = place, top: float = most
         ) -> bool:
             with moved(weight, place, size * top):
                 return detected()
 
-        size = sensitivity.smallest_size(seen)
+        size = sensitivity.smallest_size(detects)
         last = Moved(name, place, size * most if math.isfinite(size) else None, typical)
         if last.by is not None:
             break

@@ -54,12 +54,12 @@ def rows(subject: Subject, ids: Tensor, states: bool) -> Rows:
         if subject.is_encoder_decoder:  # run here, so that its modules are seen too
             prompt[Role.ENCODED] = encoders.encoded(subject, batch)
         outputs = subject.rows(ids.to(subject.device), states=False, **prompt)
-    taken = {f"{STATE}{k}": state for k, state in enumerate(hidden.get("hidden_states", ()))}
-    taken |= outputs.tensors
+    tensors = {f"{STATE}{k}": state for k, state in enumerate(hidden.get("hidden_states", ()))}
+    tensors |= outputs.tensors
     return Rows(
         {
             name: tensor.detach().cpu()
-            for name, tensor in taken.items()
+            for name, tensor in tensors.items()
             if tensor.ndim == 3 and tensor.shape[:2] == (batch, n)
         }
     )

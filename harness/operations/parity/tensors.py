@@ -29,9 +29,9 @@ def _fingerprint(subject: Subject) -> tuple[int, int]:
     A matrix that is stored twice, as an embedding and a head, counts once; tensors of one number
     throughout, such as new norms, count each, as they may be one tensor in another model.
     """
-    found = [_hashed(each) for each in subject.model.parameters() if each.is_floating_point()]
-    once = {(count, total) for count, total, constant in found if not constant}
-    every = [*once, *((count, total) for count, total, constant in found if constant)]
+    hashes = [_hashed(each) for each in subject.model.parameters() if each.is_floating_point()]
+    once = {(count, total) for count, total, constant in hashes if not constant}
+    every = [*once, *((count, total) for count, total, constant in hashes if constant)]
     return sum(count for count, _ in every), sum(total for _, total in every) % 2**64
 
 

@@ -47,8 +47,8 @@ class Compared(Run):
         """KL in nats (mean, median, 99.9 %), the share of equal most probable tokens, and its
         interval.
         """
-        found = self.outcome.distributions
-        return None if found is None else found.as_json()
+        distributions = self.outcome.distributions
+        return None if distributions is None else distributions.as_json()
 
     @property
     def unequal(self) -> list[str]:

@@ -51,9 +51,9 @@ def test_parts_along_positions_make_the_whole():
 
 
 def test_a_model_without_experts_has_nothing_to_settle():
-    assert numbered().settled(0.05) is None
+    assert numbered().row_mask(0.05) is None
 
 
 def test_a_gap_that_is_just_so_wide_is_not_wide_enough():
     rows = Rows({"router gap": torch.tensor([[[0.25], [0.5]]])})
-    assert rows.settled(0.25).tolist() == [[False, True]]
+    assert rows.row_mask(0.25).tolist() == [[False, True]]

@@ -142,10 +142,10 @@ def check_and_reference(spec: str, dtype: str = "float32"):
 
 def clear_rows(check: Check, oracle: Rows) -> list[tuple[int, int]]:
     """The first and the last (row, position) that are compared at all."""
-    settled = oracle.settled(ROUTER_GAP * check.tolerance.floor)
-    if settled is None:
-        settled = torch.ones(next(iter(oracle.tensors.values())).shape[:2], dtype=torch.bool)
-    places = [(int(row), int(position)) for row, position in settled.nonzero()]
+    mask = oracle.row_mask(ROUTER_GAP * check.tolerance.floor)
+    if mask is None:
+        mask = torch.ones(next(iter(oracle.tensors.values())).shape[:2], dtype=torch.bool)
+    places = [(int(row), int(position)) for row, position in mask.nonzero()]
     return [places[0], places[-1]]
 
 

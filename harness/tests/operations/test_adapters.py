@@ -60,7 +60,7 @@ def test_no_adapter_is_left_to_be_trained(use):
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_what_is_lost_of_an_adapter_is_measured(by, dtype):
     subject = toy("llama", dtype)
-    adapted = adapters.kept(subject)
+    adapted = adapters.strong_once(subject)
     with adapters.saved(adapted) as folder:
         theirs = adapters.weights(adapters.loaded(subject, folder, by))
     assert adapters.share_lost(adapted, theirs) == 0

@@ -81,21 +81,21 @@ def require(subject: Subject) -> None:
 def _modules(subject: Subject) -> list[tuple[nn.Module, str | None, dict[str, Any]]]:
     """Modules that keep frequencies of a scaled rotation, each with its kind of layers."""
     whole = rotations.whole(subject.config)
-    found: list[tuple[nn.Module, str | None, dict[str, Any]]] = []
+    modules: list[tuple[nn.Module, str | None, dict[str, Any]]] = []
     for module in subject.model.modules():
         kind = getattr(module, "rope_type", None)
         if isinstance(kind, str) and torch.is_tensor(getattr(module, "inv_freq", None)):
             if isinstance(whole, dict) and rotations.kind(whole) == kind != "default":
-                found.append((module, None, whole))
+                modules.append((module, None, whole))
         elif isinstance(kind, dict) and isinstance(whole, dict):
-            found += [
+            modules += [
                 (module, layer, whole[layer])
                 for layer, each in kind.items()
                 if each != "default" and hasattr(module, f"{layer}_inv_freq")
             ]
-    if not found:
+    if not modules:
         raise Missing("no module keeps the frequencies of a scaled rotation")
-    return found
+    return modules
 
 
 def _formula(
@@ -158,8 +158,8 @@ def _longrope(config: Any, rotation: dict[str, Any], own: Tensor, base: float, n
 def _llama3(config: Any, rotation: dict[str, Any], own: Tensor, base: float, n: int) -> Rotation:
     low, high = rotation["low_freq_factor"], rotation["high_freq_factor"]
     turns = _made_for(config, rotation) * own / (2 * math.pi)
-    kept = ((turns - low) / (high - low)).clamp(0, 1)
-    return own / rotation["factor"] * (1 - kept) + own * kept, 1.0
+    share = ((turns - low) / (high - low)).clamp(0, 1)
+    return own / rotation["factor"] * (1 - share) + own * share, 1.0
 
 
 def _proportional(
