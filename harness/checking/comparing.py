@@ -108,7 +108,7 @@ class Comparison:
             for name in rows.tensors
             if name in plain
         }
-        return diagnosis.extent(rows, expected.oracle, allowed, self.settled(expected))
+        return diagnosis.extent(rows, expected.oracle, allowed, self.row_mask(expected))
 
     def smallest_leak(self, expected: Reference, damaged: Rows) -> float:
         """The smallest leak towards the ``damaged`` rows that is rejected in the plain rows
