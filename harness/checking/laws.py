@@ -121,11 +121,12 @@ def run(
         verdict, reason = Verdict.REFUTED, str(broken)
         if not math.isfinite(broken.observed) and (why := _overflow(subject)):
             return claim.result(subject, Verdict.INCONCLUSIVE, reason=why)
-        if not repeats(subject):
-            reason += "; the model is not deterministic: it gives one prompt two outputs"
         counterexample = examples.counterexample(broken)
-        if cause := diagnosis.probed(subject, claim.id):
-            counterexample = structs.replace(counterexample, cause=cause)
+        cause = diagnosis.probed(subject, claim.id) or counterexample.cause
+        if not repeats(subject):
+            cause = "the model is not deterministic: it gives one prompt two outputs"
+            reason += f"; {cause}"
+        counterexample = structs.replace(counterexample, cause=cause)
     except ENDS as error:
         return claim.not_run(subject, error, examples.size or clock.size)
     else:

@@ -163,5 +163,6 @@ def join_paths(options: Sequence[str]) -> list[str]:
 def _pytest(arguments: list[str]) -> int:
     import pytest
 
-    # Headers and settings of pytest and of its plug-ins say nothing about a model.
-    return pytest.main([*arguments, "--no-header", "-p", "no:benchmark"])
+    # What pytest, its plug-ins and libraries print says nothing about a model.
+    quiet = ["-q", "--no-header", "--disable-warnings", "-p", "no:benchmark", "-o", "plain=true"]
+    return pytest.main([*arguments, *quiet])

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
@@ -229,11 +229,13 @@ class Trial:
         results = [(case, case.settle(healthy, session(HEALTHY))) for case in cases]
         baseline = tuple(self._baseline(result) for _, result in results)
         usable = [case for case, result in results if result.verdict is Verdict.UPHELD]
+        hidden = {each.id for each in baseline if each.verdict == Verdict.REFUTED}
+        hidden -= {case.claim.id for case in usable}
         attempts = []
         for fault in planned:
             self.report(f"{name}: {fault.name}")
             attempts.append(self.attempt(fault, healthy))
-            attempts[-1].try_named(usable)
+            attempts[-1].try_named(usable, hidden)
         rows = tuple(attempt.row(name) for attempt in attempts)
         return Family(name, healthy.name, baseline, rows, time.perf_counter() - started)
 
@@ -275,8 +277,14 @@ class Attempt:
         self.tried: set[Law] = set()
         self.seconds = 0.0
 
-    def try_named(self, usable: Sequence[Case]) -> None:
-        """Try the claims that must catch the fault, until one does."""
+    def try_named(self, usable: Sequence[Case], hidden: Collection[str] = ()) -> None:
+        """Try the claims that must catch the fault, until one does.
+
+        Claims whose numbers are ``hidden`` break in the sound model: where all that must catch the
+        fault do, nothing can be said of it.
+        """
+        if not self.lacks and set(self.fault.caught_by) <= set(hidden):
+            self.lacks = f"{', '.join(self.fault.caught_by)}: broken in the sound model already"
         if self.lacks:
             return
         self._probe()

@@ -52,6 +52,15 @@ def status(report: pytest.TestReport, verbose: bool) -> tuple[str, str, Any] | N
     return verdict, "", word
 
 
+def verbosity(config: pytest.Config) -> int:
+    """How much to print: 0 by default, less with ``-q``, more with ``-v``.
+
+    `assay check` runs pytest quietly, as its banners say nothing about a model.
+    """
+    level: int = config.option.verbose
+    return level + bool(config.getini("plain"))
+
+
 class Display:
     """A plug-in of pytest: shows what the recorder gathers."""
 
@@ -86,7 +95,7 @@ class Display:
         self.reporter.build_summary_stats_line = self._coloured(
             self.reporter.build_summary_stats_line
         )
-        if self.config.option.verbose == 0:  # verbose pytest says more, quiet pytest says nothing
+        if verbosity(self.config) == 0:  # verbose pytest says more, quiet pytest says nothing
             self.reporter.showfspath = False
             self.progress.start(self.recorder.total, Console(emoji=False))
 
@@ -142,6 +151,7 @@ class Display:
             recorder.judgements,
             explain=self.recorder.request.explain,
             missing=max(0, recorder.total - len(recorder.results)),
+            verbose=verbosity(self.config) > 0,
         )
         file.flush()
         return buffer.getvalue().decode(file.encoding)
@@ -159,9 +169,11 @@ class Display:
             if colour == "yellow" and "no tests ran" not in names:
                 good = self._session is not None and self._session.exitstatus == 0
                 colour = "green" if good else "red"
+            left_out = ("deselected", "warnings") if self.config.getini("plain") else ()
             return [
                 (text, {COLOURS[name]: True} if name in COLOURS else markup)
                 for name, (text, markup) in zip(names, parts, strict=True)
+                if name not in left_out
             ], colour
 
         return coloured

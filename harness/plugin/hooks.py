@@ -214,19 +214,15 @@ def _subject(item: pytest.Item) -> str:
 
 
 def _keep_apart(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect claims about models where the requested model is ``toy``, and findings about toys
-    without it or an embedded reference: they take minutes and say nothing about other models.
+    """Deselect claims about models where the requested model is ``toy``, and claims about toys
+    without it or an embedded reference: they say nothing about other models.
     """
-    with_findings = toy.findings_run_with(RunRequest.of(config).models)
+    with_toys = toy.run_with(RunRequest.of(config).models)
     mixed = [
         item
         for item in items
         if (claim := claim_of(item))
-        and (
-            claim.kind is Kind.FINDING and not with_findings
-            if claim.toy
-            else toy.is_toy(_subject(item))
-        )
+        and (not with_toys if claim.toy else toy.is_toy(_subject(item)))
     ]
     if mixed:
         config.hook.pytest_deselected(items=mixed)
@@ -363,4 +359,4 @@ def pytest_report_teststatus(
     report: pytest.TestReport, config: pytest.Config
 ) -> tuple[str, str, Any] | None:
     """Claims are counted by their verdicts."""
-    return display.status(report, config.option.verbose > 0)
+    return display.status(report, display.verbosity(config) > 0)

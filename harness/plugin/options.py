@@ -50,6 +50,7 @@ SETTINGS = {
     "bits in batches of any size, G4 of a compiled model, and G6 the same tokens with drafts",
     "absent_ok": "true: skip models that this version of transformers lacks, instead of failing; "
     "for patterns this is the default",
+    "plain": "true: nothing is printed but what Assay prints, as in assay check",
 }
 """Settings of pytest, for ``-o NAME=VALUE`` or a file: few runs need them."""
 
@@ -153,7 +154,7 @@ def add(parser: pytest.Parser) -> None:
         "alone, writes this run's verdicts there as the model's expectations",
     )
     parser.addini("oracle", SETTINGS["oracle"], type="string", default="auto")
-    for name in ("bitwise", "absent_ok"):
+    for name in ("bitwise", "absent_ok", "plain"):
         parser.addini(name, SETTINGS[name], type="bool", default=False)
 
 

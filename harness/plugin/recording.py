@@ -14,14 +14,14 @@ from assay.harness.models.machine.devices import AUTO
 from assay.harness.plugin import options, selection, toy
 from assay.harness.plugin.request import DEFAULT, RunRequest, dtypes
 from assay.harness.plugin.settling import RESUMED, Recorded, Ruling, claim_of, expected_of_models
-from assay.harness.report import html, summary, words
+from assay.harness.report import closing, html, summary, words
 from assay.harness.results import expectation_files, expectations, outputs, schema
 from assay.harness.results.encoding import encode
 from assay.harness.results.errors import BadInput
 from assay.harness.results.evidence import Evidence, resume_key
 from assay.harness.results.records import SubjectRecord
 from assay.harness.results.specs import ModelKind, ModelSpec
-from assay.harness.results.verdicts import Result, Verdict
+from assay.harness.results.verdicts import Result
 
 STOPPED = (
     pytest.ExitCode.INTERRUPTED,
@@ -158,10 +158,10 @@ class Recorder:
         with options.usage_errors():
             self._keep(result, ruling.subject)
         self.results.append(result)
-        if judgement.fails or result.verdict is Verdict.REFUTED:
-            # Expected verdicts have a reason; undecided results say why themselves.
-            line = f"{judgement.status}: {judgement.reason or judgement.message}"
+        if line := closing.judged(result, self.run):
             self.judgements[result.name, result.subject] = line
+        elif judgement.fails and judgement.compared:
+            self.judgements[result.name, result.subject] = f"unexpected: {judgement.message}"
 
     def _keep(self, result: Result, subject: SubjectRecord) -> None:
         subjects = self.run.subjects

@@ -2,12 +2,9 @@
 
 Some claims of the documents are about networks built for the purpose: a single attention
 head, three tokens, a fully connected network.  They say nothing about the model of a run.
-Such a claim is declared with ``toy=True``.  It runs once a run, whichever models were
-requested, and its result is that of the subject ``toy``.  Where it needs embeddings, tokens or
-trained models, it takes those of the embedded reference.
-
-Laws about toys test the installed torch and run with every model.  Findings about them take
-minutes and have the same result in every run: they run with an embedded reference, or alone.
+Such a claim is declared with ``toy=True``.  It runs once in a run with an embedded reference, or
+alone, and its result is that of the subject ``toy``: it has the same result with every model.
+Where it needs embeddings, tokens or trained models, it takes those of the embedded reference.
 """
 
 from __future__ import annotations
@@ -28,8 +25,8 @@ def spec_for(models: Sequence[str]) -> str:
     return str(ModelSpec(ModelKind.TOY, fault=faults.pop() if len(faults) == 1 else None))
 
 
-def findings_run_with(models: Iterable[str]) -> bool:
-    """Whether findings about the toys run in a run of ``models``."""
+def run_with(models: Iterable[str]) -> bool:
+    """Whether claims about the toys run in a run of ``models``."""
     kinds = {ModelSpec.recorded(model).kind for model in models}
     return not kinds.isdisjoint({ModelKind.TOY, ModelKind.REFERENCE})
 

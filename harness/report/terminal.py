@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from assay.harness.checking import significance
-from assay.harness.report import terminal_tables, texts, words
+from assay.harness.report import closing, terminal_tables, texts, words
 from assay.harness.report.glyphs import Glyphs
 from assay.harness.report.terminal_tables import MOST_TEXT, ROOMY, STYLES
 from assay.harness.report.words import Judgements
@@ -27,19 +27,24 @@ def print_table(
     judgements: Judgements | None = None,
     explain: bool = False,
     missing: int = 0,
+    verbose: bool = False,
 ) -> None:
-    """Print the run: a header, tables of laws and findings per subject, every counterexample.
+    """Print the run: a header, tables of laws and findings per subject, counterexamples.
 
-    ``judgements`` is keyed by (claim name, subject).  Claims that do not apply are one line per
-    subject unless ``explain`` is true; then claims show their controls too.  ``missing`` claims of
-    a run that was stopped have no verdict.
+    Laws that break at one place share a counterexample, and the library's known defects have none,
+    unless ``verbose`` is true.  ``judgements`` is keyed by (claim name, subject).  Claims that do
+    not apply are one line per subject unless ``explain`` is true; then claims show their controls
+    too.  ``missing`` claims of a run that was stopped have no verdict.
     """
     glyphs = Glyphs(console)
     _print(console, glyphs, _header(run, results), style="bold")
     groups = words.by_subject(run, results)
     for subject, rows in groups.items():
         _print_subject(console, glyphs, run, subject, rows, judgements or {}, explain)
+        _print_faults(console, glyphs, rows, verbose)
     console.print()
+    for line in closing.lines(run, results):
+        _print(console, glyphs, line)
     first = words.headline(results, run, missing)
     sentences = " ".join(filter(None, (first, words.of_findings(results))))
     _print(console, glyphs, sentences, style="bold")
@@ -93,27 +98,41 @@ def _print_subject(
         console.print()
     if findings:
         console.print(terminal_tables.findings(glyphs, findings, judgements, roomy, explain))
-    _print_absent(console, glyphs, inapplicable, explain)
-    for row in applied:
-        if row.counterexample is not None:
-            _print_counterexample(console, glyphs, row)
+    if explain and inapplicable:
+        _print_absent(console, glyphs, inapplicable)
 
 
-def _print_absent(console: Console, glyphs: Glyphs, rows: list[Result], explain: bool) -> None:
-    if not rows:
-        return
-    verb = "does" if len(rows) == 1 else "do"
-    line = f"{texts.counted(len(rows), 'claim')} {verb} not apply"
-    _print(console, glyphs, f"{line}:" if explain else f"{line} (--explain says why)", "dim")
-    if explain:
-        grid = Table.grid(padding=(0, 1, 0, 0))
+def _print_faults(console: Console, glyphs: Glyphs, rows: list[Result], verbose: bool) -> None:
+    """A counterexample for each fault, and its other laws in a line each."""
+    if verbose:
         for row in rows:
-            why = glyphs.fit(texts.clipped(row.reason or "no reason given", MOST_TEXT))
-            name = Text.assemble(
-                glyphs.fit(texts.clipped(row.name, MOST_TEXT)), ("\n" + why, "dim")
-            )
-            grid.add_row(Text(glyphs.fit(row.id), style="bold"), name)
-        console.print(grid)
+            if row.counterexample is not None:
+                _print_counterexample(console, glyphs, row)
+        return
+    for fault in closing.faults(rows):
+        first, *others = fault.rows
+        if first.counterexample is not None:
+            _print_counterexample(console, glyphs, first)
+        if others:
+            console.print()
+            count = texts.counted(len(others), "other law")
+            verb = "breaks" if len(others) == 1 else "break"
+            _print(console, glyphs, f"{count} {verb} there (-v shows each):", "dim")
+        for row in others:
+            where = row.counterexample.where if row.counterexample else row.reason
+            line = texts.clipped(f"  {row.id} {row.name}: {where}", MOST_TEXT)
+            console.print(Text(glyphs.fit(line), "dim"), overflow="fold")
+
+
+def _print_absent(console: Console, glyphs: Glyphs, rows: list[Result]) -> None:
+    verb = "does" if len(rows) == 1 else "do"
+    _print(console, glyphs, f"{texts.counted(len(rows), 'claim')} {verb} not apply:", "dim")
+    grid = Table.grid(padding=(0, 1, 0, 0))
+    for row in rows:
+        why = glyphs.fit(texts.clipped(row.reason or "no reason given", MOST_TEXT))
+        name = Text.assemble(glyphs.fit(texts.clipped(row.name, MOST_TEXT)), ("\n" + why, "dim"))
+        grid.add_row(Text(glyphs.fit(row.id), style="bold"), name)
+    console.print(grid)
 
 
 def _print_counterexample(console: Console, glyphs: Glyphs, row: Result) -> None:
@@ -143,6 +162,8 @@ def _print_counterexample(console: Console, glyphs: Glyphs, row: Result) -> None
 
 def _facts(example: Counterexample, row: Result) -> list[tuple[str, str]]:
     facts = [("claim", row.name)] if row.name else []
+    if example.cause:
+        facts.append(("what is wrong", example.cause))
     facts += example.inputs.items()
     if example.where:
         facts.append(("where", example.where))

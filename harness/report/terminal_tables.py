@@ -181,7 +181,8 @@ def strip(glyphs: Glyphs, row: Result) -> Text:
 
 def _claim(glyphs: Glyphs, row: Result, judgement: str | None) -> Text:
     text = Text(glyphs.fit(texts.clipped(row.name, MOST_TEXT)))
-    if row.reason and row.verdict is not Verdict.NOT_APPLICABLE:
+    shown_below = row.verdict is Verdict.NOT_APPLICABLE or row.counterexample is not None
+    if row.reason and not shown_below:
         text.append("\n" + glyphs.fit(texts.clipped(row.reason, MOST_TEXT)), "italic")
     if judgement:
         text.append("\n" + glyphs.fit(texts.clipped(f"→ {judgement}", MOST_TEXT)), "cyan")

@@ -130,11 +130,15 @@ def headline(results: Sequence[Result], run: RunRecord | None = None, missing: i
         return f"{stopped}The one {kind} that applies to {where} {fate}."
     elif upheld == total:
         return f"{stopped}All {total} {noun} {verb} on {where}."
+    as_expected = sum(
+        row.verdict is Verdict.REFUTED and row.expected is not None for row in laws or findings
+    )
     rest = [
-        _is_are(counts[Verdict.REFUTED], broken),
+        _is_are(counts[Verdict.REFUTED] - as_expected, broken),
+        _is_are(as_expected, f"{broken} as expected"),
         _is_are(counts[Verdict.INCONCLUSIVE], "not decided"),
     ]
-    failures = " and ".join(filter(None, rest))
+    failures = _listed([*filter(None, rest)])
     sentence = f"{upheld} of {total} {noun} {one if upheld == 1 else verb} on {where}"
     return f"{stopped}{sentence}{f'; {failures}' if failures else ''}{unexamined}."
 
@@ -167,6 +171,12 @@ def _is_are(amount: int, what: str) -> str:
     return f"{amount} {'is' if amount == 1 else 'are'} {what}"
 
 
+def _listed(parts: Sequence[str]) -> str:
+    """``a, b and c``; empty for none."""
+    *most, last = parts or [""]
+    return f"{', '.join(most)} and {last}" if most else last
+
+
 def of_findings(results: Sequence[Result]) -> str:
     """A sentence on the findings that apply, with laws: ``Of 3 findings, 2 are upheld …``."""
     laws, findings = by_kind(results)
@@ -176,11 +186,9 @@ def of_findings(results: Sequence[Result]) -> str:
     if not laws or not total:
         return ""
     parts = [_is_are(n, str(verdict)) for verdict, n in counts.items() if n]
-    *before, last = parts
-    whole = f"{', '.join(before)} and {last}" if before else last
     if total == 1:
-        return f"The one finding {last.removeprefix('1 ')}."
-    return f"Of {total} findings, {whole}."
+        return f"The one finding {parts[0].removeprefix('1 ')}."
+    return f"Of {total} findings, {_listed(parts)}."
 
 
 def asides(run: RunRecord, results: Sequence[Result]) -> list[str]:

@@ -38,6 +38,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any
@@ -142,7 +143,8 @@ def _recorded(result: Result, before: Expected | None) -> Expected:
         return before
     if before.verdict is verdict and before.reason.strip():
         reason = before.reason
-    return Expected(verdict, reason, "", before.sometimes and verdict is not Verdict.UPHELD)
+    sometimes = before.sometimes and verdict is not Verdict.UPHELD
+    return replace(before, verdict=verdict, reason=reason, where="", sometimes=sometimes)
 
 
 def emit(

@@ -156,12 +156,13 @@ class Judgement:
     Only the first is a pass and only the second fails a run.  The third is for a finding that
     needs more samples where no entry says that it is decided, for a law in 16 bits whose leaks
     rounding hides, and for a law whose prompts were too short.  A claim that an error ended fails
-    a run.
+    a run.  ``compared`` is false where a claim is refuted and no file is about its model.
     """
 
     status: str
     message: str
     foreseen: Foreseen | None = None
+    compared: bool = True
 
     @property
     def reason(self) -> str:
@@ -230,7 +231,7 @@ def judge(result: Result, expected: Expected | None, has_file: bool = False) -> 
             return Judgement("inconclusive", f"{what}{reason}")
         if verdict is Verdict.REFUTED:
             unforeseen = ", and no expectation says so" if has_file else ""
-            return Judgement("unexpected", f"{what}{unforeseen}")
+            return Judgement("unexpected", f"{what}{unforeseen}", compared=has_file)
         return Judgement("as expected", f"{what}{reason}")
     entry = f"{expected.where} expects {expected.verdict}"
     if verdict is expected.verdict is Verdict.INCONCLUSIVE:

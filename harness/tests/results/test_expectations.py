@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from assay.harness.results.errors import BadInput
 from assay.harness.results.expectation_files import load, record
 from assay.harness.results.expectations import Expected, judge, judge_result
 from assay.harness.results.verdicts import HIDDEN, UNAVAILABLE, Kind, Verdict
@@ -146,6 +147,59 @@ def test_a_file_demands_verdicts_in_its_own_dtype_on_a_processor_only(
 ):
     write(tmp_path, MODEL + C8)
     assert judge_result(load(tmp_path), result(verdict=verdict), dtype, device).status == status
+
+
+SCRIPT = '[[claim]]\nid = "C8"\nverdict = "refuted"\nreason = "off (docs/defects/off_by_one.py)"\n'
+
+
+@pytest.mark.parametrize(
+    ("model", "form", "verdict", "kind", "status"),
+    [
+        ("folder", "tiny:t5", REFUTED, LAW, "as expected"),
+        ("folder", "tiny:t5", UPHELD, LAW, "as expected"),  # nothing is demanded of it
+        ("folder", "tiny:t5", REFUTED, FINDING, "unexpected"),  # tiny models are untrained
+        ("folder", "tiny:mt5", REFUTED, LAW, "unexpected"),
+        ("folder", "", REFUTED, LAW, "unexpected"),
+        ("own", "tiny:t5", REFUTED, LAW, "unexpected"),  # its own file says nothing of it
+        ("folder+no-mask", "tiny:t5", REFUTED, LAW, "unexpected"),
+    ],
+)
+def test_a_folder_shares_the_defects_of_its_type(tmp_path, model, form, verdict, kind, status):
+    write(tmp_path, 'model = "tiny:t5"\n' + SCRIPT, "tiny-t5.toml")
+    write(tmp_path, 'model = "own"\n', "own.toml")
+    mine = result(verdict=verdict, subject=model, kind=kind)
+    judgement = judge_result(load(tmp_path), mine, "float32", form=form)
+    assert judgement.status == status
+    if status == "as expected" and verdict is REFUTED:
+        assert judgement.foreseen.defect == "off_by_one"
+    if status == "unexpected":
+        assert ("no expectation says so" in judgement.message) == (model == "own")
+
+
+@pytest.mark.parametrize(
+    ("more", "device", "status"),
+    [
+        ('versions = { torch = ">=1" }\n', "cpu", "as expected"),
+        ('versions = { torch = "<1" }\n', "cpu", "unexpected"),
+        ('versions = { torch = ">=1", no-such-package = ">=1" }\n', "cpu", "unexpected"),
+        ('device = "cuda"\n', "cpu", "unexpected"),
+        ('device = "cuda"\n', "cuda", "as expected"),
+    ],
+)
+def test_an_entry_is_about_versions_and_a_device(tmp_path, more, device, status):
+    write(tmp_path, MODEL + C8 + more)
+    broken = result(verdict=REFUTED)
+    assert judge_result(load(tmp_path), broken, "float32", device).status == status
+    before = load(tmp_path)["m"].entries["C8", None]
+    record(tmp_path, "m", [broken])
+    after = load(tmp_path)["m"].entries["C8", None]
+    assert (after.versions, after.device) == (before.versions, before.device)
+
+
+def test_a_range_of_versions_that_cannot_be_read_is_named(tmp_path):
+    write(tmp_path, MODEL + C8 + 'versions = { torch = "about 2" }\n')
+    with pytest.raises(BadInput, match="torch 'about 2' is no range of versions"):
+        load(tmp_path)
 
 
 @pytest.mark.parametrize(
