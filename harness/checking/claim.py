@@ -7,11 +7,10 @@ import math
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from assay.harness.checking.controls import Damage
 from assay.harness.checking.entries import NotAnExample
-from assay.harness.checking.profiles import Profile
 from assay.harness.models import capabilities
 from assay.harness.models.machine.shortage import ENDS, Size, at_size, release, shortage
 from assay.harness.models.subject import Subject
@@ -25,6 +24,9 @@ from assay.harness.results.errors import (
     shortened,
 )
 from assay.harness.results.verdicts import ERROR, STORED, UNAVAILABLE, Kind, Result, Verdict
+
+if TYPE_CHECKING:
+    from assay.harness.checking.profiles import Profile
 
 
 @dataclass(frozen=True)
