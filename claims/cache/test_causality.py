@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from assay.fixtures import texts
 from assay.fixtures.prompts import cuts, other_ids, prompts
-from assay.harness.checking import measures
+from assay.harness.checking import equal_runs, measures
 from assay.harness.checking.findings import Bound, finding
 from assay.harness.checking.laws import law
 from assay.harness.checking.statistics import share
@@ -35,7 +35,9 @@ def test_a_prefix_ignores_what_follows_it(subject, draw, check):
     check.same(expected, whole.at(slice(0, cut)))
     check.same(expected, other.at(slice(0, cut)))
     past = slice(0, cut)
-    check.equal_runs(whole.at(past), lambda: subject.rows(prompt.ids).at(past), other.at(past))
+    equal_runs.same(
+        check, whole.at(past), lambda: subject.rows(prompt.ids).at(past), other.at(past)
+    )
     check.rejects(expected, whole.at(slice(1, cut + 1)))
 
 
@@ -73,7 +75,7 @@ def test_embeddings_do_what_their_tokens_do(subject, draw, check):
     expected = check.reference(lambda s: s.rows(prompt.ids))
     rows = subject.rows(embeddings=embeddings)
     check.same(expected, rows)
-    check.equal_runs(expected.plain, lambda: subject.rows(prompt.ids), rows)
+    equal_runs.same(check, expected.plain, lambda: subject.rows(prompt.ids), rows)
     check.judge(bit_equal(embeddings, original), 0.0, "the embeddings that were given, afterwards")
     check.rejects(expected, lambda: subject.rows(embeddings=embed(prompt.ids.flip(1))))
 

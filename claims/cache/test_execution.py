@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from assay.fixtures.prompts import cuts, endings, lengths, other_ids, prompts
-from assay.harness.checking import sensitivity
+from assay.harness.checking import equal_runs, sensitivity
 from assay.harness.checking.laws import law
 from assay.harness.models import capabilities
 from assay.harness.models.capabilities import caches
@@ -189,7 +189,7 @@ def test_a_pass_does_not_depend_on_those_before_it(subject, draw, check):
             caches.decode(subject, other[:, : cut + 1], [cut, 1])
     after = subject.rows(prompt.ids)
     check.same(expected, after)
-    check.equal_runs(expected.plain, lambda: again, after)
+    equal_runs.same(check, expected.plain, lambda: again, after)
     check.rejects(expected, before)
 
 

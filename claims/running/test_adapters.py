@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from assay.fixtures.prompts import prompts
-from assay.harness.checking import reference
+from assay.harness.checking import equal_runs, reference
 from assay.harness.checking.laws import law
 from assay.harness.models.reference.float64 import reference_of
 from assay.harness.models.reference.tolerances import unequal_bits
@@ -40,7 +40,7 @@ def test_an_idle_adapter_changes_nothing(subject, adapter, draw, check):
             idle = adapted.rows(prompt.ids)
     runs = subject.rows(prompt.ids), subject.rows(prompt.ids)
     judge_equal(check, runs, idle, state)
-    check.equal_runs_reject(runs[0], adapted.rows(prompt.ids))
+    equal_runs.rejects(check, runs[0], adapted.rows(prompt.ids))
 
 
 @law(
@@ -107,7 +107,7 @@ def test_each_of_two_adapters_acts_as_it_does_alone(subject, draw, check):
     adapters.delete_first(adapted)
     judge_equal(check, second, adapted.rows(prompt.ids), "the other deleted")
     adapters.move(adapted, adapters.HUNDREDTH, adapters.SECOND)
-    check.equal_runs_reject(second[0], adapted.rows(prompt.ids))
+    equal_runs.rejects(check, second[0], adapted.rows(prompt.ids))
 
 
 def judge_equal(check, runs, observed, when):
@@ -116,4 +116,4 @@ def judge_equal(check, runs, observed, when):
     check.details.setdefault("share of elements whose bits differ", []).append(
         unequal_bits(first, observed)
     )
-    check.equal_runs(first, lambda: again, observed, same_tokens=True, where=when)
+    equal_runs.same(check, first, lambda: again, observed, same_tokens=True, where=when)

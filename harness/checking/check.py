@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from assay.harness.checking import sensitivity
-from assay.harness.checking.comparing import Comparison, EqualRuns, Unsettled, beyond, shared
+from assay.harness.checking.comparing import Comparison, Unsettled, beyond, shared
 from assay.harness.checking.controls import Controls
 from assay.harness.checking.detection import Detection
 from assay.harness.checking.record import Record
@@ -19,7 +19,7 @@ from assay.harness.models.reference.tolerances import (
     Tolerance,
     incomparable,
 )
-from assay.harness.models.subject import Subject, shapes
+from assay.harness.models.subject import Subject
 from assay.harness.models.subject.rows import Rows
 
 NOT_NUMBERS = "rows with NaN on both sides"
@@ -27,9 +27,6 @@ NOT_NUMBERS = "rows with NaN on both sides"
 
 BY_16_BITS = "rows left out, which the rounding of 16 bits moves too far"
 """Key in a law's details: how many rows said nothing (`Reference.row_mask`), over all examples."""
-
-MORE_RUNS = 4
-"""Further equal runs before two passes of one shape count as different: chance may do that."""
 
 
 class Broken(AssertionError):
@@ -55,7 +52,6 @@ class Check:
         self.details: dict[str, Any] = {}
         self.in_half = False
         self.record = Record(Detection(subject), Controls() if controls is None else controls)
-        self._equal_runs = EqualRuns(subject)
 
     @property
     def tolerance(self) -> Tolerance:
@@ -108,42 +104,6 @@ class Check:
         extent = self._comparison(tolerance).extent if beyond(worst[0].error, worst[1]) else None
         cause = extent(expected, observed) if extent else ""
         self.judge(worst[0].error, worst[1], worst[0].where, cause)
-
-    def equal_runs(
-        self,
-        first: Rows,
-        again: Callable[[], Rows],
-        observed: Rows,
-        same_tokens: bool = False,
-        where: str = "two passes of one shape",
-    ) -> None:
-        """The law for two passes of one shape: they differ by no more than two equal runs do.
-
-        ``first`` and ``again()`` are two equal runs, which ``observed`` must equal.  Does nothing
-        where the shapes inside a pass depend on the tokens (`models.subject.shapes`), unless all
-        passes are of the ``same_tokens``.
-        """
-        __tracebackhide__ = True
-
-        if not same_tokens and shapes.depend_on_tokens(self.subject):
-            return
-        names = [name for name in first.tensors if name in observed.tensors]
-        if not names:
-            raise Unsettled("the two passes give no tensor of the same name")
-        first, observed = first.only(*names), observed.only(*names)
-        for _ in range(1 + MORE_RUNS):
-            self._equal_runs.add(first, again())
-            worst, allowed = self._equal_runs.worst(first, observed)
-            if not beyond(worst.error, allowed):
-                break
-        self.record.detection.one_shape, self.record.example.first = True, first
-        self.judge(worst.error, allowed, f"{worst.where}, {where}")
-
-    def equal_runs_reject(self, first: Rows, damaged: Rows) -> None:
-        """A control of `equal_runs`, after it: ``damaged`` rows differ from the ``first``."""
-        worst, allowed = self._equal_runs.worst(first, damaged)
-        self.judge_control(worst.error, allowed)
-        self.record.detection.add(self._equal_runs.smallest_leak(first, damaged))
 
     def judge(self, observed: float, allowed: float, where: str = "", cause: str = "") -> None:
         """The law as two numbers: ``observed`` must be at most ``allowed``; `Broken` if not.
@@ -242,5 +202,5 @@ class Check:
             detection.add(comparison.smallest_leak(expected, damaged))
         except Unsettled:
             return
-        if (first := self.record.example.first) is not None:
-            detection.add(self._equal_runs.smallest_leak(first, damaged))
+        if (smallest_leak := self.record.example.smallest_leak) is not None:
+            detection.add(smallest_leak(damaged))

@@ -7,12 +7,10 @@ import math
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
-
-from hypothesis.errors import DidNotReproduce, HypothesisException, InvalidArgument
+from typing import TYPE_CHECKING, Any
 
 from assay.harness.checking.controls import Damage
-from assay.harness.checking.profiles import Profile
+from assay.harness.checking.entries import NotAnExample
 from assay.harness.models import capabilities
 from assay.harness.models.machine.shortage import ENDS, Size, at_size, release, shortage
 from assay.harness.models.subject import Subject
@@ -26,6 +24,9 @@ from assay.harness.results.errors import (
     shortened,
 )
 from assay.harness.results.verdicts import ERROR, STORED, UNAVAILABLE, Kind, Result, Verdict
+
+if TYPE_CHECKING:
+    from assay.harness.checking.profiles import Profile
 
 
 @dataclass(frozen=True)
@@ -80,32 +81,14 @@ class Claim:
     def not_run(self, subject: Subject, error: BaseException, size: Size | None) -> Result:
         """The result where the claim's body, or a probe before it, raised ``error``.
 
-        ``size`` is that of the last prompt that was run.  Raises ``error`` where it is about a
-        Hypothesis example that cannot be replayed.
+        ``size`` is that of the last prompt that was run.
         """
         if why := shortage(error):
             release(error)
             return self.result(subject, Verdict.INCONCLUSIVE, reason=why + at_size(size))
         if isinstance(error, Missing):
             return self.not_applicable(subject, error)
-        if isinstance(error, HypothesisException):
-            raise error
         return self.ended(subject, error)
-
-    def replayed(self, subject: Subject, error: HypothesisException) -> Result:
-        """The result of a replayed example that keeps the law: Hypothesis then raises ``error``.
-
-        Raises `BadInput` where it is not an example of this claim.
-        """
-        if isinstance(error, InvalidArgument):
-            raise BadInput(f"the example to replay: {error}") from error
-        # Hypothesis raises this without a context where the example ran to its end, and while
-        # handling another error where the example did not fit.
-        if not isinstance(error, DidNotReproduce) or error.__context__ is not None:
-            why = f"the example to replay is not an example of {self.id}, {self.says!r}"
-            raise BadInput(why) from error
-        why = "the replayed example keeps the law"
-        return self.result(subject, Verdict.UPHELD, reason=why, examples=1)
 
     def ended(self, subject: Subject, error: BaseException) -> Result:
         """The result where ``error`` ended the claim: from the model's code or the claim's own."""
@@ -147,9 +130,9 @@ def as_test(
         """Run the claim; an exception from a model's code becomes the claim's result."""
         try:
             return run(body, subject, arguments, session)
-        except HypothesisException as error:
-            ended = claim.ended if session.replay is None else claim.replayed
-            return ended(subject, error)
+        except NotAnExample as error:
+            why = f"the example to replay is not an example of {claim.id}, {claim.says!r}"
+            raise BadInput(why) from error
         except ENDS as error:
             return claim.not_run(subject, error, None)
         finally:

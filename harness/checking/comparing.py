@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from assay.harness.checking import diagnosis, sensitivity
 from assay.harness.checking.reference import Reference
-from assay.harness.models.reference import precision
 from assay.harness.models.reference.tolerances import (
-    EQUAL_RUNS,
     ROUTER_GAP,
     Distance,
     Tolerance,
     farthest,
 )
-from assay.harness.models.subject import Subject
 from assay.harness.models.subject.rows import Rows
 from assay.harness.results.verdicts import margin
 
@@ -140,37 +137,6 @@ class Comparison:
         errors = self.errors(expected)
         names = shared(expected.plain, expected).tensors
         return max(errors[name].error for name in names if name in errors)
-
-
-@dataclass
-class EqualRuns:
-    """Compares two passes of one shape by what two equal runs of ``subject`` differ by."""
-
-    subject: Subject
-    _noise: dict[str, float] = field(default_factory=dict)
-
-    def add(self, first: Rows, again: Rows) -> None:
-        """Keep the largest difference between two equal runs, by tensor."""
-        for name, apart in farthest(again.only(*first.tensors), first).items():
-            self._noise[name] = max(self._noise.get(name, 0.0), apart.error)
-
-    def worst(self, first: Rows, observed: Rows) -> tuple[Distance, float]:
-        """The distance of ``observed`` from ``first`` with the least margin, and its bound."""
-        bound = EQUAL_RUNS[precision.working(self.subject)]
-        pairs = [
-            (apart, bound.allowed(self._noise.get(name, 0.0)))
-            for name, apart in farthest(observed, first).items()
-        ]
-        return min(pairs, key=lambda pair: margin(pair[0].error, pair[1]))
-
-    def smallest_leak(self, first: Rows, damaged: Rows) -> float:
-        """The smallest leak towards the ``damaged`` rows that is rejected in ``first``."""
-
-        def rejects(rows: Rows) -> bool:
-            worst, allowed = self.worst(first.only(*rows.tensors), rows)
-            return beyond(worst.error, allowed)
-
-        return sensitivity.smallest_leak(first, damaged, rejects)
 
 
 def shared(observed: Rows, expected: Reference) -> Rows:

@@ -6,7 +6,7 @@ import itertools
 import math
 import re
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import hypothesis
@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from assay.harness.checking.check import Broken, Check
 from assay.harness.checking.claim import Session, with_subject
 from assay.harness.checking.comparing import Unsettled
+from assay.harness.checking.entries import Entries, NotAnExample, blob_of, entry_of
 from assay.harness.checking.shared import Offer, examples, offered
 from assay.harness.models.machine.shortage import ENDS, Size, shortage
 from assay.harness.models.subject import Subject
@@ -72,8 +73,10 @@ class Examples:
         self.failures: set[str] = set()
         self.size: Size | None = None
         self.last: dict[str, str] = {}
-        self.offer: Offer | None = None
+        self.latest: tuple[Broken, dict[str, str]] | None = None
+        self.entry: bytes | None = None
         self.blob: str | None = None
+        self.offer: Offer | None = None
 
     def search(self) -> None:
         """Try the examples; raises `Broken` with the smallest failure, `Braked` in an emergency.
@@ -84,32 +87,44 @@ class Examples:
         detected.
         """
         __tracebackhide__ = True
-        for number in range(1 if self.session.replay is not None else ROUNDS):
+        if self.session.replay is not None:
+            self._replay(entry_of(self.session.replay))
+            return
+        for number in range(ROUNDS):
             self._round(number)
-            if self.offer is not None and not number and self.tried < self.most:
-                self._round(number, shared=True)
+            if self.offer is not None and not number and (left := self.most - self.tried) > 0:
+                self._round(number, examples(self.offer, str(self.session.seed or 0), left))
             if self.check.record.can_fail or self._hopeless:
                 return
 
-    def _round(self, number: int, shared: bool = False) -> None:
+    def _replay(self, entry: bytes) -> None:
+        """Try one example again; raises `NotAnExample` where the law draws another one."""
+        __tracebackhide__ = True
+        try:
+            self._round(0, [entry])
+        finally:
+            # Hypothesis replaces draws that do not fit, and adds those that are missing.
+            if self.entry is None or not entry.startswith(self.entry):
+                raise NotAnExample
+
+    def _round(self, number: int, entries: Sequence[bytes] | None = None) -> None:
         """One round of examples; the rounds draw different ones.
 
-        The first ends after one where the law can share prompts with others, and a round of
-        ``shared`` ones follows.
+        The first ends after one where the law can share prompts with others, and a round that
+        begins with ``entries`` of the database follows.
         """
         __tracebackhide__ = True
         arguments = with_subject(self.body, self.subject, self.arguments)
         session, calls = self.session, itertools.count()
         record = self.check.record
-        most = self.most - self.tried if shared else self.most
-        database = examples(self.offer if shared else None, str(session.seed or 0), most)
+        most = self.most if entries is None else self.most - self.tried
 
         def example(data: st.DataObject) -> None:
             __tracebackhide__ = True
-            ours = next(calls) < len(database.entries) and self.smallest is None
+            ours = next(calls) < len(entries or ()) and self.smallest is None
             inputs: dict[str, str] = {}
             self.shrunk += self.smallest is not None
-            self.size = None
+            self.size = self.latest = None
             record.begin(shared=ours)
             try:
                 self.body(draw=self._drawer(data, inputs), check=self.check, **arguments)
@@ -131,7 +146,7 @@ class Examples:
                     raise _End(error) from error
                 raise
             except Broken as failure:
-                self._failed(failure, inputs, data)
+                self._failed(failure, inputs)
                 raise
             except ENDS as error:
                 if shortage(error):
@@ -140,13 +155,13 @@ class Examples:
                 self.check.details[ERROR] = shortened(traceback.format_exc(), STORED)
                 first = shortened((str(error).splitlines() or [""])[0], 500)
                 raised = Broken(math.inf, 0.0, f"{type(error).__name__}: {first}")
-                self._failed(raised, inputs, data)
+                self._failed(raised, inputs)
                 raise raised from error
-            if self._small_enough():
+            if self._enough:
                 raise _End(self.smallest)
             self.clock.check()
             if self.smallest is None and (
-                (number and record.can_fail) or (self.offer and not number and not shared)
+                (number and record.can_fail) or (self.offer and not number and entries is None)
             ):
                 raise _End
 
@@ -165,17 +180,13 @@ class Examples:
         test = settings(
             max_examples=most,
             deadline=None,
-            database=database,
+            database=Entries(entries or (), self._keep),
             derandomize=False,  # it allows no database
             # A slow model makes slow examples; the brake is ours.
             suppress_health_check=list(HealthCheck),
-            print_blob=True,
             report_multiple_bugs=False,
             phases=_phases(session),
         )(test)
-        if session.replay is not None:
-            blob = session.replay.encode()
-            test = hypothesis.reproduce_failure(hypothesis.__version__, blob)(test)
         try:
             test()
         except hypothesis.errors.Unsatisfiable:
@@ -185,17 +196,13 @@ class Examples:
                 raise end.error from end.error.__cause__  # which may be what the machine lacked
         except Braked as braked:
             raise (self.smallest or braked) from None
-        except Broken as broken:
-            self.blob = _blob(broken) or self.blob
-            raise
         except hypothesis.errors.Flaky as flaky:
-            self.blob = _blob(flaky) or self.blob
             where = "an example that broke the law once and then did not: not deterministic"
             raise Broken(record.observed, record.allowed, where) from flaky
 
     def _drawer(self, data: st.DataObject, inputs: dict[str, str]) -> Callable[..., Any]:
         def draw(strategy: st.SearchStrategy, label: str) -> Any:
-            if not inputs and not self.tried and self.session.replay is None:
+            if not inputs and not self.tried:
                 self.offer = offered(strategy)
             value = data.draw(strategy, label=label)
             if (size := _size(value)) is not None:
@@ -211,11 +218,19 @@ class Examples:
         """Whether too many examples did not count to go on searching."""
         return self.passed_over >= PASSED_OVER * self.most
 
-    def _small_enough(self) -> bool:
-        """Whether a failure has been shrunk as often as the profile allows."""
-        return self.shrunk > self.session.profile.shrink > 0
+    @property
+    def _enough(self) -> bool:
+        """Whether one example is replayed, or a failure shrunk as often as the profile allows."""
+        return self.session.replay is not None or self.shrunk > self.session.profile.shrink > 0
 
-    def _failed(self, failure: Broken, inputs: dict[str, str], data: st.DataObject) -> None:
+    def _keep(self, entry: bytes) -> None:
+        """Keep the example that Hypothesis saves: the last one, and the smallest failure."""
+        self.entry = entry
+        if self.latest is not None:
+            self.smallest, self.last = self.latest
+            self.blob = blob_of(entry)
+
+    def _failed(self, failure: Broken, inputs: dict[str, str]) -> None:
         """Keep a failure: after the first one, Hypothesis tries smaller examples only.
 
         `_End` ends that, but only at an example that is new to Hypothesis: when it repeats
@@ -225,8 +240,8 @@ class Examples:
         self.failed_at = self.failed_at or self.tried
         new = repr(inputs) not in self.failures
         self.failures.add(repr(inputs))
-        self.last, self.smallest, self.blob = inputs, failure, _encoded(data)
-        if new and self._small_enough():
+        self.latest = failure, inputs
+        if new and self._enough:
             raise _End(failure)
 
     def counterexample(self, broken: Broken) -> Counterexample:
@@ -243,27 +258,7 @@ def _size(value: Any) -> Size | None:
 
 def _phases(session: Session) -> list[Phase]:
     """Hypothesis's phases: without shrinking where the profile has no budget for it."""
-    phases = [Phase.explicit, Phase.reuse, Phase.generate]
+    if session.replay is not None:
+        return [Phase.reuse]
+    phases = [Phase.reuse, Phase.generate]
     return [*phases, Phase.shrink] if session.profile.shrink > 0 else phases
-
-
-def _encoded(data: st.DataObject) -> str | None:
-    """The blob of an example, from Hypothesis's own draws; None under another version of it.
-
-    The public source is a note on the error that Hypothesis raises at its end, and a search that
-    ends early raises none.
-    """
-    try:
-        from hypothesis.core import encode_failure
-
-        return encode_failure(data.conjecture_data.choices).decode()
-    except (ImportError, AttributeError):  # another version of Hypothesis
-        return None
-
-
-def _blob(error: BaseException) -> str | None:
-    """The blob of Hypothesis's note on how to reproduce a failure."""
-    for note in getattr(error, "__notes__", []):
-        if match := re.search(r"reproduce_failure\([^,]+, b?['\"]([^'\"]+)['\"]\)", note):
-            return str(match.group(1))
-    return None

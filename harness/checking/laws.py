@@ -113,6 +113,9 @@ def run(
         record.controls.on(subject)
         with clock.watching(subject):
             examples.search()
+        if session.replay is not None:
+            why = "the replayed example keeps the law"
+            return claim.result(subject, Verdict.UPHELD, reason=why, examples=1)
     except Braked as braked:
         verdict, reason = Verdict.INCONCLUSIVE, str(braked)
         reason = f"{reason} at {examples.tried} of {most} examples: the machine is {TOO_SLOW}"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from assay.harness.models.machine import memory
+from assay.harness.models.machine import batches
 from assay.harness.models.machine.weights import rounding
 from assay.harness.models.reference.tolerances import TOLERANCES, distance
 from assay.harness.models.subject import Subject, configuration, masks, positions
@@ -25,7 +25,7 @@ def rows_that_fit(subject: Subject, n: int) -> int:
     numbers = n * (
         12 * subject.hidden + 3 * subject.vocabulary + 3 * configuration.heads(subject.config) * n
     )
-    return memory.rows_that_fit(subject.device, numbers * subject.embedding_table.element_size())
+    return batches.rows_that_fit(subject.device, numbers * subject.embedding_table.element_size())
 
 
 def run_in_batches(subject: Subject, run: Callable[..., Tensor], *inputs: Tensor | None) -> Tensor:
@@ -39,7 +39,7 @@ def run_in_batches(subject: Subject, run: Callable[..., Tensor], *inputs: Tensor
     def some(rows: slice) -> None:
         parts.append(run(*(each if each is None else each[rows] for each in inputs)))
 
-    memory.in_batches(some, len(first), rows_that_fit(subject, first.shape[1]))
+    batches.in_batches(some, len(first), rows_that_fit(subject, first.shape[1]))
     return torch.cat(parts)
 
 

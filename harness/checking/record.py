@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from assay.harness.checking.controls import Controls
@@ -16,13 +17,13 @@ class Example:
     """The example that is running; ``shared`` says that its prompt is one that laws share.
 
     ``margin`` is its least one so far.  ``emulated`` says that the plain path also ran as other
-    machines round it.  ``first`` has the rows of the first of two equal runs.
+    machines round it.  ``smallest_leak`` finds the one that a comparison with equal runs detects.
     """
 
     shared: bool = False
     margin: float = math.inf
     emulated: bool = False
-    first: Rows | None = None
+    smallest_leak: Callable[[Rows], float] | None = None
 
 
 @dataclass
@@ -47,6 +48,8 @@ class Record:
     """What an example has to reach for the law to say anything, and whether one did."""
     by_reference: bool = False
     """Whether rows were compared with the float64 reference."""
+    noise: dict[str, float] = field(default_factory=dict)
+    """The largest difference between two equal runs, by tensor."""
     example: Example = field(default_factory=Example)
     _least: float = margin(0.0, 1.0)
 

@@ -11,11 +11,10 @@ prompt differs from law to law.  They shrink like all others.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from hypothesis import strategies as st
-from hypothesis.database import ExampleDatabase
 
 Value = TypeVar("Value")
 Draws = tuple[int | bytes, ...]
@@ -37,30 +36,14 @@ def offered(strategy: st.SearchStrategy[Any]) -> Offer | None:
     return offers
 
 
-class Shared(ExampleDatabase):
-    """A database of examples that begin with shared draws; it records nothing."""
+def examples(draws: Offer, seed: str, count: int) -> list[bytes]:
+    """``count`` entries of Hypothesis's database that begin with shared draws.
 
-    def __init__(self, entries: Iterable[bytes] = ()) -> None:
-        super().__init__()
-        self.entries = [*entries]
-
-    def fetch(self, key: bytes) -> Iterable[bytes]:
-        """The examples, for each law the same."""
-        return iter(self.entries)
-
-    def save(self, key: bytes, value: bytes) -> None:
-        """Nothing: the next run begins with the same examples."""
-
-    def delete(self, key: bytes, value: bytes) -> None:
-        """Nothing."""
-
-
-def examples(draws: Offer | None, seed: str, count: int) -> Shared:
-    """``count`` examples that begin with shared draws; none where nothing is offered."""
+    None where Hypothesis has no such function: it is not public, and a law then draws prompts of
+    its own.  By public means an entry is what a search happened to draw, not given bytes.
+    """
     try:
         from hypothesis.database import choices_to_bytes
-    except ImportError:  # another version of Hypothesis: laws draw prompts of their own
-        return Shared()
-    if draws is None:
-        return Shared()
-    return Shared(choices_to_bytes(draws(seed, number)) for number in range(count))
+    except ImportError:
+        return []
+    return [choices_to_bytes(draws(seed, number)) for number in range(count)]

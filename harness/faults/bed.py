@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from assay.harness.faults.calls import AttentionCall, CacheRead, ExpertsCall, Pass, own_cache
+from assay.harness.models.capabilities import releases
 from assay.harness.models.subject import Subject, compat
 from assay.harness.models.subject.roles import Bound
 
@@ -121,7 +122,7 @@ class Bed:
 
         It applies wherever transformers looks the function up in its AttentionInterface.
         """
-        self._divert(compat.attention_functions(), AttentionCall, modules, name, change)
+        self._divert(releases.attention_functions(), AttentionCall, modules, name, change)
 
     def experts(self, modules: Sequence[nn.Module], name: str, change: Callable[..., Any]) -> None:
         """Let ``change(call)`` compute experts by ``name`` (`ExpertsCall`) for these modules."""

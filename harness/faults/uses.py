@@ -15,8 +15,8 @@ from assay.harness.faults.calls import AttentionCall, Pass, own_cache
 from assay.harness.faults.catalogue import fault, part
 from assay.harness.faults.spots import first_block, sdpa
 from assay.harness.models import capabilities
-from assay.harness.models.capabilities import serving
-from assay.harness.models.subject import Subject, compat
+from assay.harness.models.capabilities import releases, serving
+from assay.harness.models.subject import Subject
 from assay.harness.models.subject.roles import Role
 from assay.harness.operations import exporting, losses
 from assay.harness.results.errors import Missing
@@ -212,7 +212,7 @@ def _short_crop(usual: Callable[[int], Any], tokens: int) -> Any:
 def _served_by_sdpa(bed: Bed, change: Callable[..., Any]) -> None:
     """Replacing attention by sdpa, and what serves by it before transformers 5.18."""
     sdpa(bed, change)
-    if "paged|sdpa" in compat.attention_functions():
+    if "paged|sdpa" in releases.attention_functions():
         bed.attention(anatomy.mixers(bed.subject), "paged|sdpa", change)
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from assay.harness.inversion.batch import RUNNERS, Batch, Descent, Over, Rule
 from assay.harness.inversion.target import Output, Target
-from assay.harness.models.machine import memory
+from assay.harness.models.machine import batches
 from assay.harness.models.subject import Subject, configuration
 from assay.harness.operations.choices import check_choice
 from assay.harness.results.errors import BadInput
@@ -72,7 +72,7 @@ def descend(
         parts.append(batch.run(thresholds[rows], until_close, watch, callback, whole))
 
     notes: list[str] = []
-    memory.in_batches(run, len(start), rows_that_fit(subject, target, start.shape[1]), notes)
+    batches.in_batches(run, len(start), rows_that_fit(subject, target, start.shape[1]), notes)
     whole = Descent.concatenate(parts)
     whole.notes += notes
     if slower := int((whole.lowered > 0).sum()):
@@ -100,7 +100,7 @@ def rows_that_fit(subject: Subject, target: Output, n: int) -> int:
     layer = KEPT * subject.config.hidden_size + 3 * configuration.heads(subject.config) * n
     numbers = n * (target.depth * layer + 4 * target.features(subject) + 6 * subject.hidden)
     size = max(4, subject.embedding_table.element_size())
-    return memory.rows_that_fit(subject.device, numbers * size)
+    return batches.rows_that_fit(subject.device, numbers * size)
 
 
 def choose_runner(runner: str, device: torch.device) -> str:

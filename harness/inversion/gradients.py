@@ -13,7 +13,7 @@ from assay.harness.inversion.descent import rows_that_fit
 from assay.harness.inversion.nets import Net, per_token
 from assay.harness.inversion.target import Target, embedded
 from assay.harness.models.capabilities import Missing
-from assay.harness.models.machine import memory
+from assay.harness.models.machine import batches
 from assay.harness.models.machine.quantised_weights import passes_gradients
 from assay.harness.models.machine.shortage import shortage
 from assay.harness.models.reference.float64 import reference_of
@@ -229,7 +229,7 @@ def jacobian(subject: Subject, target: Target, ids: Tensor) -> Tensor:
             gradient = _row_by_row(subject, target, e, mine)
         parts.append(gradient[:, -1])
 
-    memory.in_batches(run, features, rows_that_fit(subject, target, len(ids)))
+    batches.in_batches(run, features, rows_that_fit(subject, target, len(ids)))
     return torch.cat(parts)
 
 

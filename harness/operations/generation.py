@@ -12,14 +12,14 @@ from transformers import LogitsProcessor, LogitsProcessorList
 
 from assay.harness.checking.reference import Reference, run_elsewhere
 from assay.harness.models import capabilities
-from assay.harness.models.capabilities import Missing
 from assay.harness.models.machine import accelerators
 from assay.harness.models.machine.shortage import pass_on
-from assay.harness.models.reference.float64 import reference_of, widened
+from assay.harness.models.reference.float64 import reference_of
+from assay.harness.models.reference.float64_copies import widened
 from assay.harness.models.reference.tolerances import Tolerance, farthest, row_lengths
 from assay.harness.models.subject import Rows, Subject, encoders, roles, rotations
 from assay.harness.operations.generation_settings import library_settings
-from assay.harness.results.errors import first_line, refusals
+from assay.harness.results.errors import Missing, first_line, refusals
 
 NEW_TOKENS = 6
 """Tokens to generate; the end token is suppressed, so that lengths are equal."""

@@ -21,7 +21,7 @@ from typing import Any
 
 from torch import Tensor
 
-from assay.harness.models.reference.float64 import same_rows
+from assay.harness.models.reference.float64_copies import same_rows
 from assay.harness.models.subject import Subject, compat
 from assay.harness.models.subject.rows import Rows
 from assay.harness.operations import ranks, variants

@@ -24,6 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor, distributed
 
+from assay.harness.models.capabilities import releases
 from assay.harness.models.machine.shortage import ENDS, shortage
 from assay.harness.models.subject import Subject, compat
 from assay.harness.models.subject.rows import Rows
@@ -96,7 +97,7 @@ def load(rank: Rank, plan: str, source: Source, sizes: dict[str, int]) -> list[s
     with refusals(f"{plan}-parallel", "must be divisible by"):
         model = model_class.from_pretrained(
             source.folder,
-            **compat.parallel(sizes),
+            **releases.parallel(sizes),
             **compat.in_dtype(source.dtype),
         )
     configs = [config for config, _ in compat.settings(model, compat.EXPERTS)]

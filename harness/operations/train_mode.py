@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
+from assay.harness.models.capabilities import releases
 from assay.harness.models.machine import accelerators
-from assay.harness.models.subject import Subject, compat
+from assay.harness.models.subject import Subject
 from assay.harness.models.subject.lengths import SHORT
 from assay.harness.models.subject.memo import memo
 from assay.harness.results.errors import Missing
@@ -48,7 +49,7 @@ def in_training(subject: Subject, checkpoints: bool | None = None) -> Iterator[N
         if checkpoints is not None:
             if not getattr(model, "supports_gradient_checkpointing", False):
                 raise Missing("gradient-checkpointing: the model's class does not support it")
-            stack.callback(compat.checkpointing(model, {"use_reentrant": checkpoints}))
+            stack.callback(releases.checkpointing(model, {"use_reentrant": checkpoints}))
         yield
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from assay.harness.models.capabilities import Missing, require
+from assay.harness.models.capabilities import Missing, releases, require
 from assay.harness.models.loading import loading
 from assay.harness.models.machine import memory
 from assay.harness.models.machine.shortage import pass_on
@@ -386,7 +386,7 @@ def _obstacle(subject: Subject, implementation: str) -> str:
     try:
         with subject.attending_by(implementation):
             changed = subject.attention == implementation
-            reached = implementation in compat.attentions_in_force(subject.model)
+            reached = implementation in releases.attentions_in_force(subject.model)
             subject(subject.content(torch.arange(3, device=subject.device)[None]))
     except (ValueError, ImportError, NotImplementedError, RuntimeError) as error:
         return first_line(error)

@@ -1,8 +1,8 @@
 """Which tests one worker process of pytest-xdist runs, with ``--dist loadfile``.
 
-xdist documents that `LoadScopeScheduling._split_scope` may be overridden, and its hook
-`pytest_xdist_make_scheduler` is public.  Its mark `xdist_group` would do as well, but xdist up to
-3.8 ignores it with pytest 9.2 (pytest-xdist #1386).
+Its hook `pytest_xdist_make_scheduler` is public; xdist's own schedulers by file and by group
+override `LoadScopeScheduling._split_scope` alone, as this one does.  Its mark `xdist_group` would
+do as well, but xdist up to 3.8 ignores it with pytest 9.2 (pytest-xdist #1386).
 """
 
 from __future__ import annotations

@@ -181,11 +181,9 @@ class Assay:
         return claim.result(subject, Verdict.INCONCLUSIVE, reason=why, details=details)
 
     def _with_command(self, result: Result) -> Result:
-        # Hypothesis does not print the blob of a replayed example again.
-        example, replayed = result.counterexample, self.request.replay
-        if example is None or not (blob := example.blob or replayed):
+        if (example := result.counterexample) is None or not example.blob:
             return result
-        command = self.request.replay_command(self.node.nodeid, result.subject, blob)
+        command = self.request.replay_command(self.node.nodeid, result.subject, example.blob)
         return replace(result, counterexample=replace(example, blob=None, replay=command))
 
     def _recorded(self, name: str, subject: Subject | Absent) -> Result | None:

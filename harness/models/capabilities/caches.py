@@ -269,30 +269,6 @@ def appended(subject: Subject, ids: Tensor, cache: Any) -> Any:
     return cache
 
 
-def carries_state(cache: Any) -> bool:
-    """Whether some layer keeps a state of a recurrence or a convolution, with keys or without.
-
-    A cache of a model's own type may keep it outside its layers.
-    """
-    own = getattr(cache, "self_attention_cache", cache)
-    if isinstance(own, tuple):  # keys and values of each layer, before 4.54
-        return False
-    layers = getattr(own, "layers", None)
-    if layers is None or not entries(cache):
-        return not entries(cache)
-    beside = [value for name, value in vars(own).items() if name != "layers"]
-    return any(hasattr(layer, "recurrent_states") for layer in layers) or _holds_states(beside)
-
-
-def _holds_states(value: Any) -> bool:
-    """Whether ``value`` contains a floating-point tensor, at any depth."""
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, list | tuple):
-        return any(_holds_states(item) for item in value)
-    return torch.is_tensor(value) and value.is_floating_point()
-
-
 def entries(cache: Any) -> list[tuple[Tensor, Tensor]]:
     """The (keys, values) [batch, heads, past, width] of every layer; empty for a recurrence.
 

@@ -165,5 +165,29 @@ def _recurrent(subject: Subject) -> None:
 def _recurrence(subject: Subject) -> None:
     """Keeps a state in some layer, by a recurrence or a convolution."""
     needs(subject, "cache")
-    if not caches.carries_state(subject(prompt(subject), keep=True, states=False).cache):
+    if not carries_state(subject(prompt(subject), keep=True, states=False).cache):
         raise Missing("the cache holds keys and values and nothing else")
+
+
+def carries_state(cache: Any) -> bool:
+    """Whether some layer keeps a state of a recurrence or a convolution, with keys or without.
+
+    A cache of a model's own type may keep it outside its layers.
+    """
+    own = getattr(cache, "self_attention_cache", cache)
+    if isinstance(own, tuple):  # keys and values of each layer, before 4.54
+        return False
+    layers = getattr(own, "layers", None)
+    if layers is None or not caches.entries(cache):
+        return not caches.entries(cache)
+    beside = [value for name, value in vars(own).items() if name != "layers"]
+    return any(hasattr(layer, "recurrent_states") for layer in layers) or _holds_states(beside)
+
+
+def _holds_states(value: Any) -> bool:
+    """Whether ``value`` contains a floating-point tensor, at any depth."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        return any(_holds_states(item) for item in value)
+    return torch.is_tensor(value) and value.is_floating_point()

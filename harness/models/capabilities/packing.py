@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from assay.harness.models.capabilities import releases
 from assay.harness.models.capabilities.blending import blends, embeds_several
 from assay.harness.models.capabilities.probing import prompt
 from assay.harness.models.capabilities.registry import capability, needs, probe
-from assay.harness.models.subject import Subject, compat, positions, samples
+from assay.harness.models.subject import Subject, positions, samples
 from assay.harness.results.errors import Missing, first_line
 
 
@@ -20,7 +21,7 @@ def _packing(subject: Subject) -> None:
     if blended := blends(subject) or embeds_several(subject):
         raise Missing(blended)
     ids = prompt(subject)
-    with compat.looking_for_samples() as looked:
+    with releases.looking_for_samples() as looked:
         subject.rows(ids, states=False, positions=positions.usual(subject, ids.shape[1]))
     if not looked:
         raise Missing("the model's masks are not made of its positions")
@@ -39,7 +40,7 @@ def _packed_lengths(subject: Subject) -> None:
     try:
         with (
             samples.reaching(subject.model) as reached,
-            compat.looking_for_samples() as looked,
+            releases.looking_for_samples() as looked,
         ):
             subject.rows(ids, states=False, **samples.packed(subject, sizes))
     except ValueError as error:

@@ -11,7 +11,7 @@ import torch
 from torch import distributed
 from transformers import GenerationConfig
 
-from assay.harness.models.capabilities import serving, sinks
+from assay.harness.models.capabilities import releases, serving, sinks
 from assay.harness.models.capabilities.blending import blends, embeds_several
 from assay.harness.models.capabilities.probing import prompt, visible
 from assay.harness.models.capabilities.registry import capability, needs, probe
@@ -300,7 +300,7 @@ def _parallel(subject: Subject, kind: str, plan: str) -> None:
     """Raise `Missing` unless a class has a plan, and the library and machine carry it out."""
     for need in ("weights-in-memory", "saving"):
         needs(subject, need)
-    compat.parallel({f"{plan}_size": 1})
+    releases.parallel({f"{plan}_size": 1})
     if not getattr(subject.model, f"{plan}_plan", None):
         raise Missing(f"the model's class has no plan of {kind} parallelism")
     if is_quantised(subject.model):

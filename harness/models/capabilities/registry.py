@@ -12,7 +12,6 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from assay.harness.models.capabilities import designs
 from assay.harness.models.machine.shortage import ENDS, shortage
 from assay.harness.models.subject import Subject
 from assay.harness.models.subject.clock import Braked, ForwardClock
@@ -37,6 +36,8 @@ class Capabilities:
         shortage of the machine (`models.machine.shortage`), or an error by which no model rejects
         its input.  Such an error is not cached.
         """
+        from assay.harness.models.capabilities import designs  # at first use, as the probes
+
         probe = _probe(name)
         if name not in self._reasons:
             if (why := designs.why_not(self.subject, name)) is not None:

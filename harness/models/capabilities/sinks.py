@@ -12,8 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from assay.harness.models.capabilities import releases
 from assay.harness.models.machine.shortage import refusals_ignored
-from assay.harness.models.subject import Subject, compat
+from assay.harness.models.subject import Subject
 
 LISTENER = "assay_listener"
 """The function's name in the library's registry."""
@@ -38,7 +39,7 @@ def present(subject: Subject) -> bool:
     _heard.sinks = False
     ids = subject.content(torch.arange(2, device=subject.device)[None])
     with refusals_ignored():  # layers that ran before an error count
-        compat.attention_functions().register(LISTENER, _listen)
+        releases.attention_functions().register(LISTENER, _listen)
         with subject.attending_by(LISTENER):
             subject(ids, states=False)
     return bool(_heard.sinks)

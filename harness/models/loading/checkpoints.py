@@ -18,6 +18,7 @@ from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
 from transformers import CONFIG_MAPPING, AutoConfig, PretrainedConfig, PreTrainedModel
 
+from assay.harness.models.capabilities import releases
 from assay.harness.models.loading import sizes, tensors
 from assay.harness.models.loading.folders import (
     GGUF,
@@ -37,7 +38,6 @@ from assay.harness.models.loading.remote_code import (
 from assay.harness.models.loading.tensors import Stored
 from assay.harness.models.loading.weight_dtypes import check_quantisation, refuse_integers
 from assay.harness.models.machine.shortage import ENDS
-from assay.harness.models.subject import compat
 from assay.harness.models.subject.configuration import LEAST_TOKENS
 from assay.harness.results.errors import BadInput, NotHere, brief, listed, shortened
 from assay.harness.results.quiet import quiet
@@ -117,7 +117,7 @@ def inspect_checkpoint(
             parameters = sizes.check(raw, auto, stored, spec)
         refuse_integers(raw, stored, parameters, spec)
     quantised = raw.get("quantization_config") is not None
-    dtype = compat.configured_dtype(config) or stored.first
+    dtype = releases.configured_dtype(config) or stored.first
     return Checkpoint(spec, folder, auto, stored, dtype, quantised, trust_remote_code)
 
 

@@ -20,6 +20,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from assay.harness.models.capabilities import releases
 from assay.harness.models.loading import adapters, digests, tokenizers
 from assay.harness.models.loading.checkpoints import (
     Checkpoint,
@@ -192,7 +193,7 @@ def _from_pretrained(
         options["attn_implementation"] = attention
     bars: AbstractContextManager[Any] = nullcontext()
     if checkpoint.gguf is not None:
-        options |= compat.from_gguf(checkpoint.gguf)
+        options |= releases.from_gguf(checkpoint.gguf)
         bars = redirect_stderr(io.StringIO())  # nothing else keeps theirs quiet
     try:
         with bars:

@@ -13,11 +13,11 @@ import torch
 
 from assay import harness
 from assay.harness.models import capabilities
-from assay.harness.models.capabilities import recorded
+from assay.harness.models.capabilities import recorded, releases
 from assay.harness.models.machine import accelerators, placement
 from assay.harness.models.machine.devices import AUTO, dtype_name
 from assay.harness.models.machine.shortage import ENDS, shortage
-from assay.harness.models.subject import Subject, compat, meant
+from assay.harness.models.subject import Subject, meant
 from assay.harness.models.subject.clock import Braked, ForwardClock
 from assay.harness.results.errors import BadInput, brief
 from assay.harness.results.records import Attends, Recorded, RunRecord, SubjectRecord
@@ -91,7 +91,7 @@ def describe_run(options: Options, profile: str, seed: int) -> RunRecord:
         versions=versions(),
         platform=platform.platform(),
         threads=torch.get_num_threads(),
-        untested=compat.untested(),
+        untested=releases.untested(),
     )
 
 

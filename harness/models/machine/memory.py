@@ -1,18 +1,14 @@
-"""Sizes batches by the free memory, and halves them when memory runs out."""
+"""The free memory, what may be kept there, and errors that say that it ran out."""
 
 from __future__ import annotations
 
 import ctypes
 import gc
 import os
-from collections.abc import Callable
 
 import torch
 
 from assay.harness.models.machine import accelerators
-
-SHARE = 0.25
-"""Share of the free memory for the activations of one pass."""
 
 
 def free(device: torch.device) -> int:
@@ -30,11 +26,6 @@ COPIES = 1 / 3
 def holds_copies(device: torch.device, size: int) -> bool:
     """Whether copies of ``size`` bytes may stay in the memory of ``device``."""
     return size <= COPIES * free(device)
-
-
-def rows_that_fit(device: torch.device, bytes_each: float) -> int:
-    """How many rows of ``bytes_each`` fit in one pass: at least 1."""
-    return max(1, int(SHARE * free(device) / bytes_each))
 
 
 def give_back() -> None:
@@ -58,25 +49,3 @@ def lacking(error: BaseException) -> bool:
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
     return any(words in str(error) for words in LACKING)
-
-
-def in_batches(
-    run: Callable[[slice], None], rows: int, size: int, messages: list[str] | None = None
-) -> None:
-    """``run`` over slices of ``rows``, ``size`` at a time.
-
-    A slice that runs out of memory is retried with half the size, which is noted in ``messages``;
-    ``run`` must have done nothing then.
-    """
-    size, start = min(rows, size), 0
-    while start < rows:
-        try:
-            run(slice(start, min(rows, start + size)))
-        except (RuntimeError, MemoryError) as error:
-            if size == 1 or not lacking(error):
-                raise
-            size //= 2
-            if messages is not None:
-                messages.append(f"too little memory: {size} rows at a time")
-            continue
-        start += size

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from assay.harness.models.machine import memory
+from assay.harness.models.machine import batches
 from assay.harness.models.subject import Subject
 from assay.harness.models.subject.memo import memo
 from assay.harness.models.subject.rows import Rows
@@ -96,7 +96,7 @@ def _of_tokens(subject: Subject, most: int) -> str:
     every = every[:, None].expand(-1, subject.shortest)
     # A row of every layer and of the logits, and as much again for intermediate results.
     numbers = 2 * subject.shortest * (subject.vocabulary + subject.hidden * (subject.layers + 1))
-    fit = memory.rows_that_fit(subject.device, numbers * subject.dtype.itemsize)
+    fit = batches.rows_that_fit(subject.device, numbers * subject.dtype.itemsize)
     messages: list[str] = []
 
     def look(rows: slice) -> None:
@@ -104,7 +104,7 @@ def _of_tokens(subject: Subject, most: int) -> str:
         if not messages and (place := first(outputs(subject, ids))) is not None:
             messages.append(in_words(subject, ids, place))
 
-    memory.in_batches(look, len(every), min(AT_ONCE, fit))
+    batches.in_batches(look, len(every), min(AT_ONCE, fit))
     return messages[0] if messages else ""
 
 

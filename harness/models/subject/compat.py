@@ -1,20 +1,17 @@
 """Differences between versions of transformers, detected by inspection, not by version number.
 
 Assay supports versions from 4.48 on.  Where a name, an argument or a method is newer, only this
-module handles the difference, and names the version that introduced it.
+module and `models.capabilities.releases` handle the difference, and name the version that
+introduced it.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
 import transformers
-from packaging import version
 from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.models.auto import modeling_auto
@@ -26,9 +23,6 @@ if TYPE_CHECKING:
 else:  # the name since 5.0, which keeps the old one as well
     PreTrainedConfig = getattr(transformers, "PreTrainedConfig", transformers.PretrainedConfig)
 
-NEWEST_TESTED = "5.24"
-"""The newest minor version of transformers whose capabilities are recorded."""
-
 DTYPE_ARGUMENT = "dtype" if hasattr(PreTrainedConfig(), "dtype") else "torch_dtype"
 """The dtype argument of `from_pretrained` and `from_config`: ``dtype`` since 4.56."""
 
@@ -36,42 +30,14 @@ KEYS_AND_VALUES = frozenset({"DynamicLayer", "DynamicSlidingWindowLayer"})
 """Layers of a dynamic cache with keys and values, and no recurrent state."""
 
 
-def untested() -> str:
-    """A line where the installed transformers is newer than `NEWEST_TESTED`, else empty."""
-    newest = version.parse(NEWEST_TESTED).release
-    if version.parse(transformers.__version__).release[:2] <= newest:
-        return ""
-    return (
-        f"transformers {transformers.__version__} is newer than {NEWEST_TESTED}, the newest that "
-        "Assay was tested with; docs/new-release.md says how to record what its types can do"
-    )
-
-
-def configured_dtype(config: Any) -> torch.dtype | None:
-    """The dtype that ``config`` names; None where it names none, or one for each part."""
-    value = getattr(config, DTYPE_ARGUMENT, None)
-    value = getattr(torch, value, None) if isinstance(value, str) else value
-    return value if isinstance(value, torch.dtype) else None
-
-
 def in_dtype(dtype: torch.dtype) -> dict[str, Any]:
     """The argument of `from_pretrained` and `from_config` that sets ``dtype``."""
     return {DTYPE_ARGUMENT: dtype}
 
 
-def _takes(cls: type) -> frozenset[str]:
+def takes(cls: type) -> frozenset[str]:
     """The parameters of a class's constructor."""
     return frozenset(inspect.signature(cls).parameters)
-
-
-def from_gguf(name: str) -> dict[str, Any]:
-    """The arguments of `from_pretrained` by which the weights of a GGUF file become floats.
-
-    Since 5.2x some would stay quantised where a kernel for them can be had from the hub.
-    """
-    config = getattr(transformers, "GgufConfig", None)
-    settings = {} if config is None else {"quantization_config": config(dequantize=True)}
-    return {"gguf_file": name, **settings}
 
 
 # -- what a model is ------------------------------------------------------------------------------
@@ -112,14 +78,14 @@ def configured_cache(config: Any) -> Any:
 
     Before 4.56 a cache takes no configuration: it stores the keys and values of all tokens.
     """
-    if "config" in _takes(transformers.DynamicCache):
+    if "config" in takes(transformers.DynamicCache):
         return transformers.DynamicCache(config=config)
     return transformers.DynamicCache()
 
 
 def require_configured_caches() -> None:
     """Raise `Missing` where a dynamic cache ignores sliding windows."""
-    if "config" not in _takes(transformers.DynamicCache):
+    if "config" not in takes(transformers.DynamicCache):
         raise Missing("in this version of transformers dynamic caches ignore sliding windows")
 
 
@@ -149,7 +115,7 @@ def require_cache_objects(model: PreTrainedModel) -> None:
 
 def offloaded_cache(config: Any) -> Any:
     """A cache stored off the device: an argument since 4.56, a class of its own before."""
-    if "offloading" in _takes(transformers.DynamicCache):
+    if "offloading" in takes(transformers.DynamicCache):
         return transformers.DynamicCache(config=config, offloading=True)
     early: Any = transformers  # types are checked against a later version
     return early.OffloadedCache()
@@ -161,8 +127,7 @@ def static_cache(model: PreTrainedModel, config: Any, batch: int, length: int) -
     Before 4.56 it is allocated for its batch, device and dtype at once, later at the first use.
     """
     early: dict[str, Any] = {"max_batch_size": batch, "device": model.device, "dtype": model.dtype}
-    takes = _takes(transformers.StaticCache)
-    options = {name: value for name, value in early.items() if name in takes}
+    options = {n: value for n, value in early.items() if n in takes(transformers.StaticCache)}
     return transformers.StaticCache(config=config, max_cache_len=length, **options)
 
 
@@ -215,16 +180,6 @@ def settings(model: PreTrainedModel, setting: str) -> list[tuple[Any, str | None
     return [(config, getattr(config, setting, None)) for config in configs.values()]
 
 
-def attentions_in_force(model: PreTrainedModel) -> set[str | None]:
-    """The attention implementations of the innermost parts of ``model``, which do the attending.
-
-    They may differ from the whole model's: up to 5.19 T5's stacks kept their initial one.
-    """
-    parts = [part for part in model.modules() if isinstance(part, PreTrainedModel)]
-    inner = [p for p in parts if sum(isinstance(m, PreTrainedModel) for m in p.modules()) == 1]
-    return {getattr(part.config, "_attn_implementation", None) for part in inner}
-
-
 def restore(before: list[tuple[Any, str | None]], setting: str) -> None:
     """Reset every configuration to the value of a setting that `settings` returned.
 
@@ -234,17 +189,6 @@ def restore(before: list[tuple[Any, str | None]], setting: str) -> None:
     for config, name in before:
         if getattr(config, setting, None) != name:
             setattr(config, setting, name)
-
-
-def attention_functions() -> Any:
-    """The registry of attention functions by name.
-
-    Raises `Missing` in versions without one, such as 4.48.
-    """
-    table = getattr(transformers, "AttentionInterface", None)
-    if table is None:
-        raise Missing("this version of transformers does not look attention functions up by name")
-    return table()
 
 
 # -- experts --------------------------------------------------------------------------------------
@@ -270,55 +214,3 @@ def experts_functions() -> Any:
     except ImportError as error:
         raise Missing("this version of transformers has one implementation of experts") from error
     return ALL_EXPERTS_FUNCTIONS
-
-
-@contextmanager
-def looking_for_samples() -> Iterator[list[Tensor]]:
-    """The positions in which the library's masks look for packed samples, within a block.
-
-    They do where a model's code passes its positions to them.
-    """
-    masking: Any = getattr(transformers, "masking_utils", None)
-    usual = getattr(masking, "find_packed_sequence_indices", None)
-    searched: list[Tensor] = []
-    if usual is None:
-        yield searched
-        return
-
-    def look(positions: Tensor) -> Any:
-        searched.append(positions)
-        return usual(positions)
-
-    masking.find_packed_sequence_indices = look
-    try:
-        yield searched
-    finally:
-        masking.find_packed_sequence_indices = usual
-
-
-def checkpointing(model: Any, settings: dict[str, Any]) -> Callable[[], None]:
-    """Let a model recompute activations on the way back; returns what ends that."""
-    kind = "activation" if hasattr(model, "activation_checkpointing_enable") else "gradient"
-    getattr(model, f"{kind}_checkpointing_enable")(settings)
-
-    def end() -> None:
-        getattr(model, f"{kind}_checkpointing_disable")()
-        if getattr(model, "_require_grads_hook", None) is not None:
-            model.disable_input_require_grads()  # the library leaves its hook (docs/defects)
-
-    return end
-
-
-def parallel(sizes: dict[str, int]) -> dict[str, Any]:
-    """The argument of `from_pretrained` that spreads a model over processes, by ``sizes`` as of
-    ``tp_size``.
-
-    Raises `Missing` where this version of the library has no such argument (before 5.x).
-    """
-    module = importlib.util.find_spec("transformers.distributed")
-    config: Any = module and importlib.import_module("transformers.distributed").DistributedConfig
-    if config is None or not sizes.keys() <= _takes(config):
-        raise Missing(
-            f"this version of transformers has no DistributedConfig of {', '.join(sizes)}"
-        )
-    return {"distributed_config": config(**sizes)}

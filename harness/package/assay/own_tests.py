@@ -96,9 +96,9 @@ class OwnClaim:
         ``causal`` or ``both`` where class and configuration do not say.  Raises `BadInput`.
         """
         __tracebackhide__ = True
-        blob = os.environ.get(REPLAY)
         subject = self.prepared.of(model, tokenizer, attends, self.session.profile)
-        (result,) = settle(subject, [self.case], replace(self.session, replay=blob)).results
+        session = replace(self.session, replay=os.environ.get(REPLAY))
+        (result,) = settle(subject, [self.case], session).results
         if result.verdict is Verdict.NOT_APPLICABLE:
             pytest.skip(f"missing capability: {result.reason}")
         judgement = judge(result, None)
@@ -106,7 +106,7 @@ class OwnClaim:
             pytest.xfail(f"inconclusive: {result.reason}")
         if judgement.fails:
             why = describe(result) if result.verdict is Verdict.REFUTED else judgement.message
-            pytest.fail("\n".join([why, *_replay(result, blob)]), pytrace=False)
+            pytest.fail("\n".join([why, *_replay(result)]), pytrace=False)
         return result
 
 
@@ -160,8 +160,8 @@ def _named() -> dict[str, Case]:
     return named
 
 
-def _replay(result: Result, blob: str | None) -> list[str]:
+def _replay(result: Result) -> list[str]:
     """The command that runs a failing example again, if it has one."""
-    blob = (result.counterexample and result.counterexample.blob) or blob
+    blob = result.counterexample and result.counterexample.blob
     test = os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" ")[0]
     return [f"replay: {REPLAY}={blob} pytest {shlex.quote(test)}"] if blob and test else []

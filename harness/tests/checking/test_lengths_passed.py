@@ -11,7 +11,6 @@ from assay.claims.cache.test_cache import (
     test_cached_decoding_equals_recomputation as cached_decoding,
 )
 from assay.fixtures.prompts import LONGEST, prompts
-from assay.harness.checking import shared
 from assay.harness.checking.laws import law
 from assay.harness.models.subject import edges
 from assay.harness.results.expectations import judge
@@ -44,9 +43,8 @@ def passing(subject, draw, check):
 def test_one_prompt_is_past_a_window_longer_than_all_others():
     subject, _ = with_window()
     assert edges.beyond(subject) == WIDE + edges.PAST
-    draws = shared.offered(prompts(subject, 2, at_edges=True))("0", 0)
-    prompt, choices = completed(lambda: prompts(subject, 2, at_edges=True), draws)
-    assert choices[:-1] == draws
+    prompt, draws, all_draws = completed(prompts(subject, 2, at_edges=True))
+    assert all_draws[:-1] == draws
     assert prompt.length == WIDE + edges.PAST
     rest = prompt.ids[:, LONGEST:]
     assert not torch.equal(rest, prompt.ids[:, : rest.shape[1]])
@@ -62,8 +60,7 @@ def test_another_prompt_passes_the_window_while_it_is_continued():
     subject, _ = with_window()
 
     def made(number, room):
-        strategy = prompts(subject, 2, longest=32, at_edges=True, room=room)
-        return completed(lambda: strategy, shared.offered(strategy)("0", number))[0]
+        return completed(prompts(subject, 2, longest=32, at_edges=True, room=room), number)[0]
 
     assert made(0, room=6).length == WIDE + edges.PAST
     assert made(1, room=6).length == WIDE - 3

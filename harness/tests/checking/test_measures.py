@@ -9,7 +9,7 @@ import torch
 
 from assay.harness.checking import measures
 from assay.harness.checking.draws import Draws
-from assay.harness.models.machine import memory
+from assay.harness.models.machine import batches
 from assay.harness.models.reference.tolerances import TOLERANCES
 from assay.harness.models.subject import Subject, masks, positions
 from assay.harness.operations import generation
@@ -253,7 +253,7 @@ def test_everything_is_made_where_the_subject_is(model_type):
 def test_rows_are_counted_by_their_states_logits_and_scores(monkeypatch, heads):
     subject = toy("mamba" if heads is None else "llama", "bfloat16")
     calls = []
-    monkeypatch.setattr(memory, "rows_that_fit", lambda *arguments: calls.append(arguments) or 7)
+    monkeypatch.setattr(batches, "rows_that_fit", lambda *arguments: calls.append(arguments) or 7)
     if heads:
         monkeypatch.setattr(subject.config, "num_attention_heads", heads)
     assert measures.rows_that_fit(subject, 5) == 7

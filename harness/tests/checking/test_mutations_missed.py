@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from assay.harness.checking import examples, sensitivity
+from assay.harness.checking import sensitivity
 from assay.harness.checking.bounds import Bound
 from assay.harness.checking.check import Check
 from assay.harness.checking.detection import LOOKS
@@ -102,15 +102,6 @@ def test_rounding_hides_a_leak_in_16_bits_and_no_dead_control(dtype, leak, hidde
     check = Check(toy("gpt2", dtype))
     check.record.detection.leak = leak
     assert _is_hidden(check, _too_blunt(check.record)) is hidden
-
-
-def test_a_note_of_hypothesis_says_how_to_see_a_failure_again():
-    error = AssertionError()
-    error.add_note(
-        "You can reproduce this example by temporarily adding @reproduce_failure"
-        "('6.1', b'AXic') as a decorator on your test case"
-    )
-    assert examples._blob(error) == "AXic"
 
 
 def test_a_setting_that_only_the_first_run_has_has_changed():

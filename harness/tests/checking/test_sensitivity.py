@@ -9,8 +9,8 @@ import torch
 
 from assay.claims.cache import test_causality, test_execution
 from assay.fixtures.prompts import prompts
-from assay.harness.checking import sensitivity
-from assay.harness.checking.check import MORE_RUNS, Broken, Check
+from assay.harness.checking import equal_runs, sensitivity
+from assay.harness.checking.check import Broken, Check
 from assay.harness.checking.laws import law
 from assay.harness.checking.sensitivity import GOALS, SIZES
 from assay.harness.models.reference.tolerances import (
@@ -179,9 +179,9 @@ def test_in_16_bits_a_leak_that_rounding_hides_from_float64_is_seen_between_pass
     expected = check.reference(lambda s: s.rows(ids[:, :6]))
     check.same(expected, leaky(ids))  # far within what bfloat16 allows
     with pytest.raises(Broken, match="two passes of one shape"):
-        check.equal_runs(leaky(ids), lambda: leaky(ids), leaky(other))
+        equal_runs.same(check, leaky(ids), lambda: leaky(ids), leaky(other))
     whole = subject.rows(ids).at(past)
-    check.equal_runs(whole, lambda: whole, subject.rows(other).at(past))
+    equal_runs.same(check, whole, lambda: whole, subject.rows(other).at(past))
 
 
 def test_where_equal_runs_differ_so_may_passes_of_one_shape():
@@ -192,17 +192,17 @@ def test_where_equal_runs_differ_so_may_passes_of_one_shape():
         return rows.map(lambda t: t + 1e-3 * drawn(next(noise), 1, 9, 64))
 
     check = Check(toy("llama"))
-    check.equal_runs(run(), run, run())
+    equal_runs.same(check, run(), run, run())
     with pytest.raises(Broken):
-        check.equal_runs(run(), run, rows.map(lambda t: 1.1 * t))
-    assert next(noise) >= 3 + 2 + MORE_RUNS
+        equal_runs.same(check, run(), run, rows.map(lambda t: 1.1 * t))
+    assert next(noise) >= 3 + 2 + equal_runs.MORE_RUNS
 
 
 def test_a_difference_that_a_later_equal_run_shows_too_is_not_held_against_a_model():
     rows = one_tensor(drawn(0, 1, 9, 64))
     off = rows.map(lambda t: t * (1 + 1e-4))
     runs = iter([rows, rows, off])
-    Check(toy("llama")).equal_runs(rows, lambda: next(runs), off)
+    equal_runs.same(Check(toy("llama")), rows, lambda: next(runs), off)
 
 
 def test_mixtures_are_judged_by_float64_alone_and_others_by_equal_runs():

@@ -54,12 +54,9 @@ def drawn_by(subject, body, examples=8, **more):
 def test_shared_draws_are_those_of_the_strategy(model, limits, reach):
     subject = subjects.load(model, Options())
     subject.settings = SubjectSettings(reach=reach)
-    draws_of = shared.offered(prompts(subject, **limits))
-    assert draws_of is not None
     for number in range(12):
-        draws = draws_of("0", number)
-        prompt, choices = completed(lambda: prompts(subject, **limits), draws)
-        assert choices[:-1] == draws
+        prompt, draws, all_draws = completed(prompts(subject, **limits), number)
+        assert all_draws[:-1] == draws, "all but the last, a boolean of one byte"
         assert limits.get("shortest", 1) <= prompt.length <= limits.get("longest", LONGEST)
         assert limits.get("least_rows", 1) <= prompt.rows <= limits.get("rows", 4)
 
@@ -118,7 +115,6 @@ def test_a_law_that_draws_no_prompt_first_draws_its_own():
     result, drawn, _ = drawn_by(fresh("llama"), body)
     assert result.examples == len(drawn) == 8
     assert shared.offered(st.integers()) is None
-    assert shared.examples(None, "0", 12).entries == []
 
 
 def test_a_shared_prompt_that_breaks_a_law_shrinks():

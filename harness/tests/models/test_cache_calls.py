@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from assay.harness.models.capabilities import caches
+from assay.harness.models.capabilities import caches, kept_states
 from assay.harness.models.subject.rows import Rows
 
 IDS = torch.arange(10).reshape(2, 5)
@@ -98,6 +98,6 @@ STATE = SimpleNamespace(recurrent_states=torch.ones(1, 4))
     ],
 )
 def test_a_state_is_told_from_keys(own, carries):
-    assert caches.carries_state(own) is carries
+    assert kept_states.carries_state(own) is carries
     pair = SimpleNamespace(self_attention_cache=own, cross_attention_cache=torch.ones(1))
-    assert caches.carries_state(pair) is carries
+    assert kept_states.carries_state(pair) is carries

@@ -147,7 +147,7 @@ IN_ALL_VERSIONS = {
     *("AutoHfQuantizer", "PretrainedConfig", "__version__", "logging", "modeling_auto"),
 }
 """Names of transformers that 4.48 and all versions after it have.  Before a name is added here,
-look for it in 4.48; a later one belongs in `harness.models.subject.compat`."""
+look for it in 4.48; a later one belongs in `models.subject.compat`, or `capabilities.releases`."""
 
 
 def imported(path: Path) -> set[str]:

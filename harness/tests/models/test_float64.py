@@ -9,7 +9,7 @@ import torch
 
 from assay.fixtures.prompts import prompts
 from assay.harness.checking.laws import law
-from assay.harness.models.reference import float64, modified
+from assay.harness.models.reference import float64_copies, modified
 from assay.harness.models.reference.float64 import reference_of
 from assay.harness.models.reference.tolerances import bit_equal
 from assay.harness.models.reference.upcasting import Upcast
@@ -50,13 +50,13 @@ def test_one_that_runs_as_it_is_stays_as_it_is():
 
 def test_float32_by_name_is_float64_only_while_widened():
     one = torch.ones(2, dtype=torch.float64)
-    with float64.widened():
+    with float64_copies.widened():
         made = [one.float(), one.to(torch.float32), torch.zeros(1), torch.tensor(0.5)]
         made.append(torch.softmax(one, 0, dtype=torch.float32))
         assert {each.dtype for each in made} == {torch.float64}
         assert one.to(torch.float16).dtype == torch.float16
     assert one.float().dtype == torch.zeros(1).dtype == torch.float32
-    with pytest.raises(ZeroDivisionError), float64.widened():
+    with pytest.raises(ZeroDivisionError), float64_copies.widened():
         raise ZeroDivisionError
     assert torch.zeros(1).dtype == torch.float32
 
@@ -104,8 +104,8 @@ def test_what_needs_no_float64_runs_where_a_model_has_none_and_builds_none():
 
 def test_a_reference_that_cannot_be_built_is_tried_once(monkeypatch):
     subject, built = only_in(torch.float32), []
-    usual = float64.float64_copy
-    monkeypatch.setattr(float64, "float64_copy", lambda s: built.append(s) or usual(s))
+    usual = float64_copies.float64_copy
+    monkeypatch.setattr(float64_copies, "float64_copy", lambda *of: built.append(of) or usual(*of))
     for _ in range(2):
         with pytest.raises(Missing, match="float32 or nothing"):
             _ = reference_of(subject)

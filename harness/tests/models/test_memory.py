@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from assay.harness.models.machine import memory
-from assay.harness.models.machine.memory import in_batches, lacking, rows_that_fit
+from assay.harness.models.machine.batches import in_batches, rows_that_fit
+from assay.harness.models.machine.memory import lacking
 
 CPU = torch.device("cpu")
 

@@ -35,22 +35,6 @@ def test_a_renamed_tensor_is_reported_and_not_loaded():
     assert variants.differences(subject, loaded.subject)["weights"] > 0
 
 
-def test_a_buffer_that_loading_leaves_unset_is_nan():
-    subject = fresh("llama")
-
-    class Lazy(type(subject.model)):
-        def __init__(self, config):
-            super().__init__(config)
-            self.register_buffer("scale", torch.empty(3), persistent=False)
-
-    model = Lazy(subject.config).eval()
-    model.scale.fill_(1.0)
-    lazy = type(subject)("lazy", model.requires_grad_(False))
-    with variants.saved(lazy) as folder:
-        loaded = stored.loaded(lazy, folder)
-    assert variants.differences(lazy, loaded.subject)["buffers"] == 1
-
-
 def test_a_model_that_does_not_fit_twice_is_loaded_from_small_files(monkeypatch):
     subject = fresh("llama")
     monkeypatch.setattr(variants, "fits_twice", lambda subject: False)

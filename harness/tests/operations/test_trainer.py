@@ -65,22 +65,21 @@ def test_nothing_is_left_behind(capfd):
     subject = fresh("llama")
     whole, names = labelled(subject), training.names(subject)
     accelerator = Accelerator(mixed_precision="bf16", cpu=True)
-    before = (
-        dict(os.environ),
-        copy(AcceleratorState._shared_state),
-        {n: (p.requires_grad, p._version) for n, p in subject.model.named_parameters()},
-        set(vars(subject.model)),
-    )
-    seed = torch.get_rng_state()
-    try:
-        trainer.gradients(subject, [whole], names)
-        assert accelerator.mixed_precision == "bf16"
-        after = (
+
+    def state():
+        return (
             dict(os.environ),
             copy(AcceleratorState._shared_state),
             {n: (p.requires_grad, p._version) for n, p in subject.model.named_parameters()},
             set(vars(subject.model)),
         )
+
+    before = state()
+    seed = torch.get_rng_state()
+    try:
+        trainer.gradients(subject, [whole], names)
+        assert accelerator.mixed_precision == "bf16"
+        after = state()
     finally:
         AcceleratorState._reset_state(reset_partial_state=True)
     assert after == before

@@ -9,7 +9,7 @@ import torch
 from transformers import GPT2LMHeadModel
 from transformers.models.gpt2.modeling_gpt2 import GPT2MLP
 
-from assay.harness.models.capabilities import Missing
+from assay.harness.models.capabilities import Missing, releases
 from assay.harness.models.subject import compat
 from assay.harness.operations import variants
 from assay.harness.tests.support.toys import fresh, toy
@@ -55,7 +55,7 @@ def test_an_attention_that_a_model_has_not_is_missing(model_type, implementation
 def test_an_attention_that_does_not_reach_the_parts_is_missing(monkeypatch):
     subject = fresh("t5")
     variants.require_attention(subject, "eager")
-    assert compat.attentions_in_force(subject.model) == {"sdpa"}
+    assert releases.attentions_in_force(subject.model) == {"sdpa"}
     subject = fresh("t5")  # the other one's answer is known
     whole = subject.model.config
     monkeypatch.setattr(

@@ -2,32 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from hypothesis.database import choices_to_bytes
 
 from assay.harness.checking import shared
+from assay.harness.checking.entries import Entries
 
 
-def completed(
-    strategy: Callable[[], st.SearchStrategy[Any]], draws: Sequence[int | bytes]
-) -> tuple[Any, Any]:
-    """The first example that Hypothesis makes of ``draws``, and all of its draws."""
-    examples: list[tuple[Any, Any]] = []
+class Ends(BaseException):
+    """Ends the search at its first example, which Hypothesis then saves."""
+
+
+def completed(strategy: st.SearchStrategy[Any], number: int = 0) -> tuple[Any, bytes, bytes]:
+    """A shared value of ``strategy``, its draws as they are offered, and all of its draws."""
+    offer = shared.offered(strategy)
+    assert offer is not None
+    entry = shared.examples(offer, "0", number + 1)[number]
+    values: list[Any] = []
+    saved: list[bytes] = []
 
     @settings(
         max_examples=1,
-        database=shared.Shared([choices_to_bytes(draws)]),
-        deadline=None,
+        database=Entries([entry], saved.append),
         derandomize=False,
+        phases=[Phase.reuse],
         suppress_health_check=[*HealthCheck],
     )
     @given(st.data())
     def collect(data: st.DataObject) -> None:
-        examples.append((data.draw(strategy()), data.conjecture_data.choices))
+        values.append(data.draw(strategy))
+        raise Ends
 
-    collect()
-    return examples[0]
+    with pytest.raises(Ends):
+        collect()
+    return values[0], entry, saved[0]
