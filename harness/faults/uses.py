@@ -310,6 +310,20 @@ def _forgetful(model: Any) -> None:
 
 
 @fault(
+    "loading-changes-the-configuration",
+    "a loaded model's configuration has half of a number in its file",
+    caught_by=["H6"],
+    needs=["saving", "weights-in-memory"],
+)
+def _another_number(bed: Bed) -> None:
+    config = bed.model.config
+    if bed.loaded:
+        numbers = {k: each for k, each in vars(config).items() if type(each) is float and each}
+        name = next(iter(numbers))
+        bed.set(config, name, numbers[name] / 2)
+
+
+@fault(
     "autocast-cuts-large-numbers",
     "under autocast the first block's output is cut off at half its largest number",
     caught_by=["G14"],

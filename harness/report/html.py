@@ -240,6 +240,10 @@ def _environment(run: RunRecord, detailed: bool) -> dict[str, Any]:
                     ("Architecture", texts.visible(words.shape(facts)) or "–"),
                     ("SHA-256 of configuration and weights", facts.digest or "–"),
                     ("Capabilities", ", ".join(map(str, facts.capabilities or ["–"]))),
+                    *(
+                        ("Not honoured", exhibits.short(line))
+                        for line in words.not_honoured(facts, all_of_them=True)
+                    ),
                 ],
                 "missing": [
                     (exhibits.short(str(what)), exhibits.short(str(why)))

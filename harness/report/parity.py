@@ -5,11 +5,13 @@ from __future__ import annotations
 from assay.harness.models.machine.devices import dtype_name
 from assay.harness.models.subject import Subject
 from assay.harness.operations.parity import Parity
-from assay.harness.operations.parity.recording import STATE
-from assay.harness.results.verdicts import Result
+from assay.harness.results.verdicts import Result, Verdict
 
 SHOWN = 5
 """Tensors that differ which are listed."""
+
+FIELDS = 3
+"""Fields of the configurations that are listed, of those that differ."""
 
 IDS = 16
 """Ids of a prompt that are shown."""
@@ -17,7 +19,10 @@ IDS = 16
 
 def lines(outcome: Parity, one: Subject, other: Subject) -> list[str]:
     """The comparison in lines: the models, the verdicts, where they differ, next tokens."""
-    text = [f"model     {_model(one)}", f"against   {_model(other)}", *outcome.notes, ""]
+    text = [f"model     {_model(one)}", f"against   {_model(other)}"]
+    if outcome.verdict is Verdict.REFUTED and outcome.unlike_fields:
+        text.append(_fields(outcome, one, other))
+    text += [*outcome.notes, ""]
     for result in outcome.results:
         text += _result(result)
     if (first := outcome.divergence) is not None:
@@ -49,16 +54,19 @@ def _result(result: Result) -> list[str]:
     if result.counterexample is not None:
         ids = result.counterexample.inputs["ids"].split()
         more = f" … ({len(ids)} ids)" if len(ids) > IDS else ""
-        text.append(f"  in {_rows(result.counterexample.where)}: ids {' '.join(ids[:IDS])}{more}")
+        text.append(f"  in {result.counterexample.where}: ids {' '.join(ids[:IDS])}{more}")
     for control in result.details.get("controls", {}).values():
         text.append(f"  control: {control['says']}")
     return text
 
 
-def _rows(where: str) -> str:
-    """A row in words that do not need the names of tensors."""
-    before_first = where.replace(f"{STATE}0", "what the first block gets", 1)
-    return before_first.replace(STATE, "the output of block ", 1)
+def _fields(outcome: Parity, one: Subject, other: Subject) -> str:
+    """A line with the first fields that differ."""
+    folders = one.folder is not None and other.folder is not None
+    more = len(outcome.unlike_fields) - FIELDS
+    rest = [f"and {more} more"] if more > 0 else []
+    what = "config.json differs" if folders else "the configurations differ"
+    return f"{what}: {'; '.join([*outcome.unlike_fields[:FIELDS], *rest])}"
 
 
 def _unlike(outcome: Parity) -> list[str]:

@@ -82,6 +82,8 @@ def _print_subject(
     facts = words.shape(record)
     title = Text.assemble((glyphs.fit(subject), "bold"))
     console.print(title.append(glyphs.fit(f"  {facts}" if facts else ""), "dim"))
+    for line in words.not_honoured(record, explain):
+        _print(console, glyphs, line, style="yellow")
     if explain and (meaning := words.meant(record)):
         _print(console, glyphs, meaning, style="dim")
     applied: list[Result] = []

@@ -52,6 +52,9 @@ MEANINGS = (
 LONGEST_REASON = 120
 """Characters of the reason why claims were not examined."""
 
+MOST_FIELDS = 5
+"""Fields of config.json that are named, of those that a model does not honour."""
+
 MOST_IDS = 12
 """The most ids of refuted findings in one sentence."""
 
@@ -82,6 +85,15 @@ def meant(subject: SubjectRecord) -> str:
         return ""
     ways = {"causal": "meant to be causal", "both": "meant to attend both ways"}
     return f"{ways.get(str(attends.ways), 'neither causal nor bidirectional')}: {attends.why}"
+
+
+def not_honoured(subject: SubjectRecord, all_of_them: bool = False) -> list[str]:
+    """What config.json says and a model has not, a line for each field; the first few of many."""
+    lines = subject.not_honoured
+    more = 0 if all_of_them else len(lines) - MOST_FIELDS
+    if more <= 0:
+        return lines
+    return [*lines[:MOST_FIELDS], f"and {counted(more, 'more field')} (--explain names them)"]
 
 
 def by_kind(results: Iterable[Result]) -> tuple[list[Result], list[Result]]:

@@ -73,6 +73,10 @@ class SubjectRecord(Record):
     missing: Annotated[dict[str, str], says("What it cannot do: capability to the reason.")] = (
         field(default_factory=dict)
     )
+    not_honoured: Annotated[
+        list[str],
+        says("Fields of its config.json that it has otherwise, or not at all: a line for each."),
+    ] = field(default_factory=list)
 
 
 class Selection(FrozenRecord, frozen=True):

@@ -14,6 +14,7 @@ import torch
 from assay import harness
 from assay.harness.models import capabilities
 from assay.harness.models.capabilities import recorded, releases
+from assay.harness.models.loading import configured
 from assay.harness.models.machine import accelerators, placement
 from assay.harness.models.machine.devices import AUTO, dtype_name
 from assay.harness.models.machine.shortage import ENDS, shortage
@@ -124,6 +125,7 @@ def _described(subject: Subject, brake: float) -> SubjectRecord:
         recorded=_recorded(subject),
         capabilities=[name for name, why in reasons.items() if why is None],
         missing={name: why for name, why in reasons.items() if why is not None},
+        not_honoured=list(map(str, configured.differences_of(subject))),
     )
 
 

@@ -15,6 +15,9 @@ _PLACEHOLDER = re.compile(
 HEADS = re.compile(r"num_(attention|\w*key_value)_heads")
 """Names of the fields with a number of attention heads."""
 
+WINDOWS = ("sliding_window", "window_size", "attention_chunk_size")
+"""Names of the fields with a window of attention, or a chunk."""
+
 LEAST_TOKENS = 4
 """The least length of some claims' prompts, and the least number of ids to draw them from."""
 
@@ -42,8 +45,7 @@ def window(config: Any) -> int | None:
 
     None where there is no limit.
     """
-    names = ("sliding_window", "window_size", "attention_chunk_size")
-    sizes = [size for layer in _layers(config) for size in _numbers(layer, *names)]
+    sizes = [size for layer in _layers(config) for size in _numbers(layer, *WINDOWS)]
     # Half of it on either side.
     sizes += [size // 2 + 1 for size in _numbers(config, "local_attention")]
     return min(sizes, default=None)

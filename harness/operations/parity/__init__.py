@@ -26,6 +26,7 @@ from assay.harness.models.machine.shortage import ENDS, shortage
 from assay.harness.models.subject import Subject, meant
 from assay.harness.operations import variants
 from assay.harness.operations.parity.comparison import Pair
+from assay.harness.operations.parity.fields import unlike_fields
 from assay.harness.operations.parity.next_tokens import distributions
 from assay.harness.operations.parity.outcome import AS_RUN as AS_RUN
 from assay.harness.operations.parity.outcome import IN_FLOAT64 as IN_FLOAT64
@@ -108,6 +109,7 @@ def _compared(one: Subject, other: Subject, profile: Profile, seed: int, states:
         in_float64 = replace(in_float64, reason=why)
     outcome.results = [as_run, in_float64]
     outcome.unlike = unlike_weights(mine, theirs)
+    outcome.unlike_fields = unlike_fields(one, other)
     try:
         outcome.distributions = distributions(one, other, profile, seed)
     except ENDS as error:
@@ -155,6 +157,7 @@ def describe(
     for result in outcome.results:
         result.details["against"] = names[1]
         result.details["notes"] = outcome.notes
+        result.details["unequal fields"] = outcome.unlike_fields
         result.details["unequal tensors"] = outcome.unlike[:MOST_UNLIKE]
         if outcome.distributions is not None:
             result.details["next tokens"] = outcome.distributions.as_json()

@@ -251,11 +251,12 @@ class Level:
     ) -> Result:
         """The result for a difference on ``ids`` [batch, n], and where it begins."""
         verdict, reason = Verdict.REFUTED, ""
+        where = recording.in_words(broken.where, recording.block_names(self.pair.other))
         of_states = broken.where.startswith(STATE) and not self.pair.is_one_class
         if of_states and not self.outputs_differ():
             verdict = Verdict.INCONCLUSIVE
             reason = (
-                f"the logits agree and the outputs of blocks do not ({broken.where}): the models "
+                f"the logits agree and the outputs of blocks do not ({where}): the models "
                 "divide their work into blocks otherwise, or logits hide a difference; compare "
                 "logits alone"
             )
@@ -274,7 +275,7 @@ class Level:
             bound=allowed,
             margin=margin(observed, allowed),
             counterexample=Counterexample(
-                inputs=inputs, observed=observed, allowed=allowed, where=broken.where
+                inputs=inputs, observed=observed, allowed=allowed, where=where
             ),
             details=details,
         )

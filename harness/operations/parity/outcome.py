@@ -35,18 +35,18 @@ class Divergence:
     def where(self) -> str:
         """The place in words."""
         if self.block is None:
-            block = "outside of the blocks"
+            block = "outside of the blocks" if self.module else "after the blocks"
         elif self.block == 0:
             block = "before the first block"
         else:
-            name = f" ({self.block_name})" if self.block_name else ""
-            block = f"block {self.block} of {self.blocks}{name}"
+            block = self.block_name
         if not self.module:
-            block = "after the blocks" if self.block is None else block
             return f"{block}, in no module that both models have"
+        named = self.block and f"{self.module}.".startswith(f"{block}.")
+        before = "" if named else f"{block}: "
         if self.part == RETURNS:
-            return f"{block}: {self.module} gets the same and returns something else"
-        return f"{block}: in the code that calls {self.module}, which gets something else"
+            return f"{before}{self.module} gets the same and returns something else"
+        return f"{before}in the code that calls {self.module}, which gets something else"
 
     def as_json(self) -> dict[str, Any]:
         """Plain JSON types."""
@@ -61,6 +61,7 @@ class Parity:
     divergence: Divergence | None = None
     distributions: Distributions | None = None
     unlike: list[str] = field(default_factory=list)
+    unlike_fields: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     @property

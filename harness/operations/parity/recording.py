@@ -33,6 +33,18 @@ def block_names(subject: Subject) -> list[str]:
     return [_own_name(subject, names.get(id(block), "")) for block in stack]
 
 
+def in_words(where: str, names: list[str]) -> str:
+    """A row of a state in words, by the ``names`` of the blocks: what the first one gets, or the
+    output of one.
+    """
+    state, _, row = where.removeprefix(STATE).partition(",")
+    if not where.startswith(STATE) or not state.isdecimal():
+        return where
+    number = int(state)
+    block = f"the output of {names[number - 1]}" if number else "what the first block gets"
+    return f"{block},{row}" if row else block
+
+
 def _own_name(subject: Subject, name: str) -> str:
     """A module's name as its owner knows it: without that of what wraps the model."""
     if isinstance(subject.model, Wrapped):

@@ -63,11 +63,13 @@ def unlike_embeddings(one: Subject, other: Subject) -> Tensor:
 
 
 def unlike_weights(one: Subject, other: Subject) -> list[str]:
-    """Parameters and buffers of the same name in both that are not equal, each in a line."""
-    mine = dict(_tensors(one))
+    """Parameters and buffers of the same name in both that are not equal, each in a line that has
+    the name in ``other``.
+    """
+    mine = {_shared(one, name): own for name, own in _tensors(one)}
     lines = []
     for name, theirs in _tensors(other):
-        own = mine.get(name)
+        own = mine.get(_shared(other, name))
         if own is None:
             continue
         if own.shape != theirs.shape:
@@ -82,8 +84,13 @@ def unlike_weights(one: Subject, other: Subject) -> list[str]:
 
 def _tensors(subject: Subject) -> Iterator[tuple[str, Tensor]]:
     model = subject.model
-    base = f"{model.base_model_prefix}." if model.base_model_prefix else ""
     for named in (model.named_parameters(), model.named_buffers()):
         for name, tensor in named:
             if tensor.is_floating_point() and is_plain(tensor):
-                yield name.removeprefix("inner.").removeprefix(base), tensor.detach()
+                yield name.removeprefix("inner."), tensor.detach()
+
+
+def _shared(subject: Subject, name: str) -> str:
+    """A tensor's name as a model has it that is the body alone."""
+    base = subject.model.base_model_prefix
+    return name.removeprefix(f"{base}.") if base else name

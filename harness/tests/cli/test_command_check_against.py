@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import jsonschema
@@ -13,6 +14,7 @@ from assay.harness.cli import main as command_line
 from assay.harness.results.evidence import Evidence
 from assay.harness.results.schema import SCHEMA
 from assay.harness.results.verdicts import Verdict
+from assay.harness.tests.support.folders import edit_json
 from assay.harness.tests.support.inverted import Outcome
 from assay.harness.tests.support.tiny_llama import llama
 
@@ -69,14 +71,28 @@ def test_a_wrong_conversion_is_placed(check, folders, tmp_path):
     outcome = check(after, f"--against={before}", GLANCE, f"--evidence={evidence}")
     assert outcome.exit == 1
     assert outcome.last == "refuted"
-    place = "first difference: block 2 of 2 (model.layers.1): model.layers.1.self_attn.o_proj gets"
+    place = "first difference: model.layers.1.self_attn.o_proj gets"
     assert any(line.startswith(place) for line in outcome.lines)
-    assert any("layers.1.self_attn.o_proj.weight: " in line for line in outcome.lines)
+    assert any("in the output of model.layers.1, row 0" in line for line in outcome.lines)
+    assert any("  model.layers.1.self_attn.o_proj.weight: " in line for line in outcome.lines)
+    assert not any("block " in line for line in outcome.lines)
     with Evidence.read(evidence) as kept:
         (run,) = kept.runs()
         result = kept.results(run.id)[0]
     assert result.verdict is Verdict.REFUTED
     assert result.details["first divergence"]["block"] == 2
+
+
+def test_fields_of_config_json_that_differ_come_before_tensors(check, folders):
+    before, _ = folders
+    shutil.copytree(before, other := before.with_name("other"))
+    epsilon = json.loads((before / "config.json").read_text())["rms_norm_eps"]
+    changes = {"initializer_range": 0.5, "rms_norm_eps": 0.01, "torch_dtype": "float32"}
+    edit_json(other / "config.json", **changes)
+    outcome = check(other, f"--against={before}", GLANCE)
+    assert outcome.exit == 1
+    line = f"config.json differs: rms_norm_eps 0.01, against {epsilon}; initializer_range 0.5, "
+    assert outcome.lines[2].startswith(line)
 
 
 @pytest.mark.parametrize(

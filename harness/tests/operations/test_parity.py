@@ -156,7 +156,7 @@ def test_a_fault_is_placed_in_its_block_and_module(original, change, block, modu
     assert (place.block, place.module, place.part) == (block, module, part)
     if change is move:
         assert (place.blocks, place.block_name) == (2, "model.layers.1")
-        line = "layers.1.self_attn.k_proj.weight: 1 of 512 numbers, by 0.01"
+        line = "model.layers.1.self_attn.k_proj.weight: 1 of 512 numbers, by 0.01"
         assert outcome.unlike == [line]
 
 

@@ -217,6 +217,21 @@ def test_an_unexpected_verdict_stands_with_its_claim(verdict: Verdict) -> None:
     assert "does not apply" not in text
 
 
+def test_fields_of_config_json_that_a_model_does_not_honour_stand_below_its_name() -> None:
+    lines = [f"config.json says field_{i} 8; the model has none" for i in range(7)]
+    subject = SubjectRecord(not_honoured=lines)
+    first = [*lines[:5], "and 2 more fields (--explain names them)"]
+    assert words.not_honoured(subject) == first
+    assert words.not_honoured(subject, all_of_them=True) == lines
+    run = replace(sample_run("x"), subjects={"x": subject})
+    file = io.StringIO()
+    print_table(Console(file=file, width=80), run, [one(subject="x")])
+    shown = file.getvalue().splitlines()
+    at = shown.index("x")
+    assert [line.rstrip() for line in shown[at + 1 : at + 7]] == first
+    assert lines[6] in render(run, [one(subject="x")])
+
+
 def test_an_ascii_terminal_gets_ascii() -> None:
     stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     print_table(Console(file=stream, width=80), sample_run(), [*sample(), one(name="ein Maß")])
@@ -310,7 +325,7 @@ def test_nothing_that_comes_from_a_run_becomes_markup() -> None:
         *(sample_run(),),
         **dict.fromkeys(fields, HOSTILE),
         versions={HOSTILE: HOSTILE},
-        subjects={HOSTILE: SubjectRecord(missing={HOSTILE: HOSTILE})},
+        subjects={HOSTILE: SubjectRecord(missing={HOSTILE: HOSTILE}, not_honoured=[HOSTILE])},
     )
     text = render(run, [bad, absent, one(), *findings], {(HOSTILE, HOSTILE): HOSTILE})
     Reader(text).is_harmless()
