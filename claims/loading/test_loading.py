@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from assay.harness.checking.laws import law
-from assay.harness.operations import stored, stored_tensors, variants
+from assay.harness.operations import adapters, own_adapters, stored, stored_tensors, variants
 
 
 @law(
@@ -23,6 +23,25 @@ def test_what_is_loaded_is_what_the_files_hold(subject, draw, check):
         check.judge_control(stored_tensors.compared(subject, folder).share, 0.0)
     with variants.flip_last_bit(subject), variants.saved(subject) as folder:
         check.sees_one_bit(stored_tensors.compared(subject, folder).share)
+
+
+@law(
+    "H1",
+    "what is loaded of an adapter is what its file holds",
+    needs=["files", "own-adapter"],
+    source="beyond the documents; transformers#48595, unsloth#918",
+    control="a row of the largest weight zeroed after loading",
+    enough=1,
+)
+def test_what_is_loaded_of_an_adapter_is_what_its_file_holds(subject, draw, check):
+    file = own_adapters.stored(subject)
+    held = stored_tensors.compared_adapter(subject, file)
+    check.judge(held.share, 0.0, held.where)
+    check.details |= held.details
+    damaged = stored_tensors.with_a_row_of_zeros(file)
+    check.judge_control(stored_tensors.compared_adapter(subject, damaged).share, 0.0)
+    one_off = adapters.one_off(file)
+    check.sees_one_bit(stored_tensors.compared_adapter(subject, one_off).share)
 
 
 @law(

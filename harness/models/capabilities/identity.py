@@ -72,7 +72,7 @@ def _saving(subject: Subject) -> None:
 
 @capability("files")
 def _files(subject: Subject) -> None:
-    """It was loaded from a folder of safetensors."""
+    """It, or its adapter, was loaded from a folder of safetensors."""
     if subject.folder is None:
         raise Missing("the model was not loaded from a folder of safetensors")
 

@@ -62,7 +62,7 @@ class Subject:
     configuration and weights; ``injected`` is its injected fault, if any (`harness.faults`);
     ``settings`` is how it is run; ``offer`` the recorded capabilities of its type, or why there
     are none (`models.subject.offer`); ``provenance`` the origin of its weights; ``folder`` holds
-    the safetensors that it was loaded from, if it was.
+    the safetensors that it was loaded from, if it was: those of its adapter, if it has one.
     """
 
     name: str
