@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from assay.harness.checking.laws import law
 from assay.harness.operations import adapters, own_adapters, stored, stored_tensors, variants
 
@@ -34,14 +36,30 @@ def test_what_is_loaded_is_what_the_files_hold(subject, draw, check):
     enough=1,
 )
 def test_what_is_loaded_of_an_adapter_is_what_its_file_holds(subject, draw, check):
-    file = own_adapters.stored(subject)
-    held = stored_tensors.compared_adapter(subject, file)
+    compared = partial(stored_tensors.compared_adapter, subject)
+    judge_file(check, own_adapters.stored(subject), compared)
+
+
+@law(
+    "H1",
+    "what is loaded from a GGUF file is what it holds",
+    needs=["gguf-file", "weights-in-memory"],
+    source="beyond the documents; the GGUF format",
+    control="a row of the largest weight zeroed after loading",
+    enough=1,
+)
+def test_what_is_loaded_from_a_gguf_file_is_what_it_holds(subject, draw, check):
+    compared = partial(stored_tensors.compared_gguf, subject)
+    judge_file(check, stored_tensors.of_gguf(subject), compared)
+
+
+def judge_file(check, file, compared):
+    """The tensors of a file are, as ``compared`` finds, what the model has."""
+    held = compared(file)
     check.judge(held.share, 0.0, held.where)
     check.details |= held.details
-    damaged = stored_tensors.with_a_row_of_zeros(file)
-    check.judge_control(stored_tensors.compared_adapter(subject, damaged).share, 0.0)
-    one_off = adapters.one_off(file)
-    check.sees_one_bit(stored_tensors.compared_adapter(subject, one_off).share)
+    check.judge_control(compared(stored_tensors.with_a_row_of_zeros(file)).share, 0.0)
+    check.sees_one_bit(compared(adapters.one_off(file)).share)
 
 
 @law(

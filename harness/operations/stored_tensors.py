@@ -6,6 +6,9 @@ did, so that what it writes has the names and shapes of the files.
 
 from __future__ import annotations
 
+import io
+from collections.abc import Mapping
+from contextlib import redirect_stderr
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +20,9 @@ from assay.harness.models.loading.folders import ADAPTER_WEIGHTS, ENDING
 from assay.harness.models.loading.tensors import StoredTensor, in_folder, inspect
 from assay.harness.models.reference.tolerances import bit_equal
 from assay.harness.models.subject import Subject
-from assay.harness.operations import own_adapters
+from assay.harness.operations import own_adapters, variants
+from assay.harness.results.errors import Missing
+from assay.harness.results.quiet import quiet
 
 WRAPPED = ".base_layer."
 """A part of the names of weights to which an adapter adds, which files need not have."""
@@ -95,26 +100,60 @@ def compared(subject: Subject, saved: str) -> Comparison:
     return result
 
 
+def of_gguf(subject: Subject) -> dict[str, Tensor]:
+    """The tensors of the GGUF file that the subject was loaded from, unpacked (gguf), by the names
+    and in the layout of the model's own, as transformers maps them.
+
+    Raises `Missing` where memory does not hold them beside the model.
+    """
+    from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
+
+    if not variants.fits_twice(subject):
+        raise Missing("memory does not hold another model")
+    with redirect_stderr(io.StringIO()), quiet():  # a bar
+        content: dict[str, Any] = load_gguf_checkpoint(
+            str(subject.folder), return_tensors=True, model_to_load=subject.model
+        )
+    return content["tensors"]
+
+
+def compared_gguf(subject: Subject, stored: dict[str, Tensor]) -> Comparison:
+    """The ``stored`` tensors of a GGUF file, and the model's; a tied one may have either name."""
+    model, tied = subject.model, _aliases(subject.model)
+    own = dict(model.named_parameters())
+    left = {n: own[n] for n in own if stored.keys().isdisjoint([n, *tied.get(n, ())])}
+    assert subject.folder is not None
+    return _compared(stored, left, model.state_dict(keep_vars=True), subject.folder.name)
+
+
 def compared_adapter(subject: Subject, stored: dict[str, Tensor]) -> Comparison:
     """The ``stored`` tensors of an adapter, and those of the model (`operations.own_adapters`).
 
     A file may also hold weights of the base, as those of an embedding that has grown.
     """
-    result, own = Comparison(), own_adapters.tensors(subject)
     base = {
         f"{own_adapters.PREFIX}{name}".replace(WRAPPED, "."): tensor
         for name, tensor in subject.model.state_dict().items()
     }
+    others = {name: base.get(name.replace(WRAPPED, ".")) for name in stored}
+    return _compared(stored, own_adapters.tensors(subject), others, ADAPTER_WEIGHTS)
+
+
+def _compared(
+    stored: dict[str, Tensor], own: Mapping[str, Tensor], others: Mapping[str, Any], file: str
+) -> Comparison:
+    """Each of ``own`` must be ``stored`` in the file; ``others`` may be."""
+    result, left = Comparison(), dict(own)
     for name, tensor in stored.items():
-        loaded = own.pop(name, base.get(name.replace(WRAPPED, ".")))
+        loaded = left.pop(name, others.get(name))
         if loaded is None:
             result.unused.append(name)
-        elif why := _difference(tensor, loaded):
+        elif why := _difference(tensor, loaded := loaded.detach().cpu()):
             share = bit_equal(*_alike(tensor, loaded))
-            result.unequal.append(Unequal(name, share, f"in {ADAPTER_WEIGHTS} {why}"))
+            result.unequal.append(Unequal(name, share, f"in {file} {why}"))
         else:
             result.equal += 1
-    result.unequal += [Unequal(name, 1.0, "is in no file") for name in sorted(own)]
+    result.unequal += [Unequal(name, 1.0, "is in no file") for name in sorted(left)]
     return result
 
 

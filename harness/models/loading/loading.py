@@ -62,7 +62,8 @@ class Loaded:
 
     ``name`` is the requested one; ``digest`` identifies the weights and configuration (see
     `harness.models.loading.digests`), whatever dtype they were cast to afterwards.  ``folder``
-    holds its safetensors, or those of its adapter; None where it comes from elsewhere.
+    holds its safetensors, or those of its adapter, or is its GGUF file; None where it comes from
+    elsewhere.
     """
 
     name: str
@@ -143,7 +144,7 @@ def load(
             del model
             model = _from_pretrained(checkpoint, dtype, attention, placed)
             _check_finite(spec, model, f" in {dtype}, whose range is too small for it")
-        folder = checkpoint.folder if checkpoint.gguf is None else None
+        folder = checkpoint.folder / (checkpoint.gguf or "")
         return _ready(Loaded(spec, model, tokenizer, digest, folder), device)
 
 
