@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -39,7 +39,7 @@ def tensors(subject: Subject) -> dict[str, Tensor]:
 
 def stored(subject: Subject) -> dict[str, Tensor]:
     """The tensors of the adapter's file, by the names that this version's layers give them: an
-    older one's layers may have been others, as for experts.
+    older one's layers may have been others, as for experts.  They are in the model's dtypes.
     """
     assert subject.folder is not None
     found = inspect(subject.folder, subject.name).tensors
@@ -47,14 +47,18 @@ def stored(subject: Subject) -> dict[str, Tensor]:
     try:
         from peft.utils import transformers_weight_conversion as conversion
     except ImportError:  # before transformers 5
-        return read
+        return in_dtypes_of(tensors(subject), read)
     model: Any = subject.model
-    config = model.peft_config[_name(subject)]
-    return dict(
-        conversion.convert_peft_adapter_state_dict_for_transformers(
-            model, config, read, _name(subject)
-        )
+    name = _name(subject)
+    renamed = conversion.convert_peft_adapter_state_dict_for_transformers(
+        model, model.peft_config[name], read, name
     )
+    return in_dtypes_of(tensors(subject), renamed)
+
+
+def in_dtypes_of(own: Mapping[str, Tensor], stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The ``stored`` tensors, each in the dtype of the one of its name in ``own``, if any."""
+    return {name: each.to(own.get(name, each).dtype) for name, each in stored.items()}
 
 
 @contextmanager

@@ -102,7 +102,7 @@ def compared(subject: Subject, saved: str) -> Comparison:
 
 def of_gguf(subject: Subject) -> dict[str, Tensor]:
     """The tensors of the GGUF file that the subject was loaded from, unpacked (gguf), by the names
-    and in the layout of the model's own, as transformers maps them.
+    and in the layout and dtypes of the model's own, as transformers maps them.
 
     Raises `Missing` where memory does not hold them beside the model.
     """
@@ -114,7 +114,7 @@ def of_gguf(subject: Subject) -> dict[str, Tensor]:
         content: dict[str, Any] = load_gguf_checkpoint(
             str(subject.folder), return_tensors=True, model_to_load=subject.model
         )
-    return content["tensors"]
+    return own_adapters.in_dtypes_of(subject.model.state_dict(), content["tensors"])
 
 
 def compared_gguf(subject: Subject, stored: dict[str, Tensor]) -> Comparison:
