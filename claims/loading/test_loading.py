@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from assay.harness.checking.laws import law
-from assay.harness.operations import stored, stored_tensors, variants
+from assay.harness.operations import adapters, own_adapters, stored, stored_tensors, variants
 
 
 @law(
@@ -23,6 +25,41 @@ def test_what_is_loaded_is_what_the_files_hold(subject, draw, check):
         check.judge_control(stored_tensors.compared(subject, folder).share, 0.0)
     with variants.flip_last_bit(subject), variants.saved(subject) as folder:
         check.sees_one_bit(stored_tensors.compared(subject, folder).share)
+
+
+@law(
+    "H1",
+    "what is loaded of an adapter is what its file holds",
+    needs=["files", "own-adapter"],
+    source="beyond the documents; transformers#48595, unsloth#918",
+    control="a row of the largest weight zeroed after loading",
+    enough=1,
+)
+def test_what_is_loaded_of_an_adapter_is_what_its_file_holds(subject, draw, check):
+    compared = partial(stored_tensors.compared_adapter, subject)
+    judge_file(check, own_adapters.stored(subject), compared)
+
+
+@law(
+    "H1",
+    "what is loaded from a GGUF file is what it holds",
+    needs=["gguf-file", "weights-in-memory"],
+    source="beyond the documents; the GGUF format",
+    control="a row of the largest weight zeroed after loading",
+    enough=1,
+)
+def test_what_is_loaded_from_a_gguf_file_is_what_it_holds(subject, draw, check):
+    compared = partial(stored_tensors.compared_gguf, subject)
+    judge_file(check, stored_tensors.of_gguf(subject), compared)
+
+
+def judge_file(check, file, compared):
+    """The tensors of a file are, as ``compared`` finds, what the model has."""
+    held = compared(file)
+    check.judge(held.share, 0.0, held.where)
+    check.details |= held.details
+    check.judge_control(compared(stored_tensors.with_a_row_of_zeros(file)).share, 0.0)
+    check.sees_one_bit(compared(adapters.one_off(file)).share)
 
 
 @law(

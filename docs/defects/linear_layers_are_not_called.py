@@ -1,6 +1,6 @@
 """Mamba, Jamba, LongCat Flash and MobileBERT use a layer's weight without calling the layer.
 
-Claims: G10 [linear layers], G11 [8 bits]
+Claims: G10 [linear layers], G10 [ranks and scales], G10 [DoRA], G11 [8 bits]
 Types: mamba, falcon_mamba, jamba, longcat_flash, mobilebert
 Met by: whoever trains an adapter (LoRA) on all linear layers: these have no effect and no
     gradient until they are merged, and the merged model is not the trained one. Whoever loads in

@@ -84,6 +84,44 @@ def _lose(bed: Bed) -> None:
 
 
 @fault(
+    "loaded-adapters-lose-magnitudes",
+    "DoRA's magnitudes of a loaded adapter are those of a new one",
+    caught_by=["G10"],
+    needs=["adapters"],
+)
+def _lose_magnitudes(bed: Bed) -> None:
+    from peft import peft_model
+
+    owner: Any = peft_model
+    usual = owner.set_peft_model_state_dict
+
+    def load(model: Any, state: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        left = {name: each for name, each in state.items() if "lora_magnitude" not in name}
+        return usual(model, left, *args, **kwargs)
+
+    bed.set(peft_model, "set_peft_model_state_dict", load)
+
+
+@fault(
+    "loaded-adapters-share-a-scale",
+    "a loaded adapter has the same scale in every layer",
+    caught_by=["G10"],
+    needs=["adapters"],
+)
+def _share_a_scale(bed: Bed) -> None:
+    from peft import LoraConfig
+
+    usual: Any = LoraConfig.from_pretrained
+
+    def read(*args: Any, **kwargs: Any) -> Any:
+        config = usual(*args, **kwargs)
+        config.alpha_pattern = {}
+        return config
+
+    bed.set(LoraConfig, "from_pretrained", staticmethod(read))
+
+
+@fault(
     "adapters-add-up",
     "where one of two adapters is chosen, both act",
     caught_by=["G10"],

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -28,11 +29,16 @@ STRENGTH = 0.5
 
 HUNDREDTH = 0.01
 
-LINEAR, EXPERTS = "linear layers", "experts"
-"""Where adapters are."""
+LINEAR, EXPERTS, SCALES, DORA = "linear layers", "experts", "ranks and scales", "DoRA"
+"""Where adapters are, or which: on linear layers with ranks and scales by layer, stabilised by
+rank (arXiv 2312.03732), and a trained head; on linear layers with magnitudes (arXiv 2402.09353).
+"""
 
 FIRST, SECOND = "default", "second"
 """Names of adapters; the first is the one that peft gives."""
+
+MAGNITUDE, SAVED = "lora_magnitude_vector", ".modules_to_save."
+"""Parts of the names of weights: of DoRA's magnitudes, and of modules trained in full."""
 
 
 @dataclass(eq=False)
@@ -51,11 +57,11 @@ def fresh(subject: Subject, on: str = LINEAR) -> Adapted:
     """
     import peft
 
-    targets = experts_of(subject) if on == EXPERTS else layers_of(subject)
-    model = in_same_memory(subject)
+    targets = {EXPERTS: experts_of, DORA: dora_layers_of}.get(on, layers_of)(subject)
+    model: Any = in_same_memory(subject)
     with quiet(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        whole = peft.get_peft_model(model, _settings(targets, on))
+        whole = peft.get_peft_model(model, _settings(targets, on, lora.head_name(model)))
     return _adapted(subject, whole)
 
 
@@ -67,9 +73,10 @@ def strong(subject: Subject, on: str = LINEAR) -> Adapted:
 
 
 def strong_once(subject: Subject, on: str = LINEAR) -> Adapted:
-    """`strong`, once for each subject: not to be changed."""
+    """`strong`, until another is asked for: not to be changed."""
     copies = _strong(subject)
     if on not in copies:
+        copies.clear()
         copies[on] = strong(subject, on)
     return copies[on]
 
@@ -80,14 +87,17 @@ def _strong(subject: Subject) -> dict[str, Adapted]:
 
 
 def merged(subject: Subject, on: str = LINEAR) -> Subject:
-    """The model of `strong_once`, its adapter added to its own weights; once for each subject."""
+    """The model of `strong_once` with its adapter added to weights of its own, until another is asked
+    for.
+    """
     copies = _merged(subject)
     if on not in copies:
+        copies.clear()
         whole = copy_model(strong_once(subject, on).whole)
         with quiet():
             model: Any = whole.merge_and_unload()
         allocated(model)
-        copies[on] = _like(subject, f"{subject.name}, merged", model)
+        copies[on] = like(subject, "merged", model)
     return copies[on]
 
 
@@ -96,15 +106,20 @@ def _merged(subject: Subject) -> dict[str, Subject]:
     return {}
 
 
-def loaded(subject: Subject, folder: str, by: str) -> Adapted:
-    """The subject with the adapter in ``folder``, loaded by "peft" or by "transformers"."""
-    model: Any = in_same_memory(subject)
+def loaded(subject: Subject, folder: str, by: str, base: Any = None, name: str = FIRST) -> Adapted:
+    """The subject with the adapter in ``folder``, loaded by "peft" or by "transformers".
+
+    It is loaded onto ``base``, which is a copy of the subject's model by default.
+    """
+    import peft
+
+    model: Any = in_same_memory(subject) if base is None else base
     with quiet():
         if by == "peft":
-            wrapper = type(strong_once(subject).whole)
-            return _adapted(subject, wrapper.from_pretrained(model, folder))
-        model.load_adapter(folder, adapter_name=FIRST)
-    return _like(subject, f"{subject.name}, with an adapter", model, Adapted)
+            whole = peft.PeftModel.from_pretrained(model, folder, adapter_name=name)
+            return _adapted(subject, whole)
+        model.load_adapter(folder, adapter_name=name)
+    return like(subject, "with an adapter", model, Adapted)
 
 
 @contextmanager
@@ -146,12 +161,15 @@ def disabled(adapted: Adapted) -> Iterator[None]:
     adapted.model.requires_grad_(False)
 
 
-def move(adapted: Adapted, by: float, name: str = FIRST) -> None:
+def move(adapted: Subject, by: float, name: str = FIRST) -> None:
     """Add to each B of an adapter drawn numbers, which change a layer's weights by the share
-    ``by`` of their length.
+    ``by`` of their length; other weights of an adapter change by up to this share.
     """
     draws = torch.Generator().manual_seed(len(name))
     with torch.no_grad():
+        for key, weight in weights(adapted).items():
+            if MAGNITUDE in key or SAVED in key:
+                weight *= 1 + by * (2 * torch.rand(weight.shape, generator=draws) - 1).to(weight)
         for layer in layers(adapted.model):
             if name not in layer.lora_B:
                 continue
@@ -163,27 +181,47 @@ def move(adapted: Adapted, by: float, name: str = FIRST) -> None:
             b += (by * unit * drawn).to(b)
 
 
+def forget(adapted: Subject, name: str = FIRST) -> None:
+    """Give each layer the scale of the adapter's other layers, and magnitudes that change nothing:
+    what loading without the adapter's patterns, or without its magnitudes, leaves.
+    """
+    with torch.no_grad():
+        for layer in layers(adapted.model):
+            layer.scaling[name] = ALPHA / RANK
+            if name in getattr(layer, MAGNITUDE, ()):
+                layer.lora_magnitude_vector[name].update_layer(
+                    base_layer=layer.get_base_layer(),
+                    lora_A=layer.lora_A[name].weight,
+                    lora_B=torch.zeros_like(layer.lora_B[name].weight),
+                    scaling=layer.scaling[name],
+                )
+    adapted.model.requires_grad_(False)
+
+
 def weights(adapted: Subject) -> dict[str, Tensor]:
     """The adapters' own weights by name."""
     named = adapted.model.named_parameters()
-    return {name: weight for name, weight in named if ".lora_" in name}
+    return {name: weight for name, weight in named if ".lora_" in name or SAVED in name}
 
 
-def share_lost(adapted: Adapted, others: dict[str, Tensor]) -> float:
-    """The largest share of any of the adapter's weights that ``others`` do not have, 0 to 1.
+def share_lost(adapted: Subject, others: dict[str, Tensor]) -> float:
+    """The largest share of any of the adapter's weights that ``others`` do not have, 0 to 1."""
+    return max(shares_lost(adapted, others).values(), default=0.0)
+
+
+def shares_lost(adapted: Subject, others: dict[str, Tensor]) -> dict[str, float]:
+    """The share of each of the adapter's weights that ``others`` do not have, where there is any.
 
     They may be rounded to the model's own dtype, in which transformers keeps adapters.
     """
     ours = weights(adapted)
-    if ours.keys() != others.keys():
-        return 1.0
-    shares = [0.0]
-    for name, own in ours.items():
-        loaded = others[name]
-        if loaded.dtype not in (own.dtype, adapted.dtype):
-            return 1.0
-        shares.append(bit_equal(own.to(loaded), loaded))
-    return max(shares)
+    shares = dict.fromkeys(sorted(ours.keys() ^ others.keys()), 1.0)
+    for name in ours.keys() & others.keys():
+        own, loaded = ours[name], others[name]
+        known = loaded.dtype in (own.dtype, adapted.dtype) and own.shape == loaded.shape
+        if share := bit_equal(own.to(loaded), loaded) if known else 1.0:
+            shares[name] = share
+    return shares
 
 
 def one_off(ours: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -199,10 +237,13 @@ def layers(model: nn.Module) -> list[Any]:
     return [module for module in model.modules() if isinstance(module, LoraLayer)]
 
 
-def in_same_memory(subject: Subject) -> nn.Module:
-    """A copy of the model whose parameters and buffers are the subject's own."""
+def in_same_memory(subject: Subject, but: Iterable[Tensor] = ()) -> nn.Module:
+    """A copy of the model whose parameters and buffers are the subject's, ``but`` for these."""
     tensors = [*subject.model.parameters(), *subject.model.buffers()]
-    return copy_model(subject.model, {id(tensor): tensor for tensor in tensors})
+    shared = {id(tensor): tensor for tensor in tensors}
+    for tensor in but:
+        del shared[id(tensor)]
+    return copy_model(subject.model, shared)
 
 
 @memo
@@ -212,14 +253,23 @@ def layers_of(subject: Subject) -> list[str]:
     Raises `Missing` where there is none.
     """
     require(subject, "adapters")
-    names = lora.linear_layers(subject.model)
-    if targets := _taken(subject, names, LINEAR):
-        return targets
+    return _accepted(subject, lora.linear_layers(subject.model), LINEAR)
+
+
+@memo
+def dora_layers_of(subject: Subject) -> list[str]:
+    """Those of `layers_of` that peft gives magnitudes; raises `Missing` likewise."""
+    return _accepted(subject, layers_of(subject), DORA)
+
+
+def _accepted(subject: Subject, names: list[str], on: str) -> list[str]:
+    if taken := _taken(subject, names, on):
+        return taken
     ends = sorted({name.rpartition(".")[2] for name in names})  # peft refuses some by their ends
-    good = [e for e in ends if _taken(subject, [n for n in names if _ends(n, e)], LINEAR)]
-    if not (targets := [name for name in names if any(_ends(name, end) for end in good)]):
-        raise Missing("adapters: peft takes no linear layer of the model")
-    return targets
+    good = [e for e in ends if _taken(subject, [n for n in names if _ends(n, e)], on)]
+    if not (taken := [name for name in names if any(_ends(name, end) for end in good)]):
+        raise Missing(f"adapters: peft takes no linear layer of the model ({on})")
+    return taken
 
 
 def _ends(name: str, end: str) -> bool:
@@ -258,24 +308,32 @@ def _taken(subject: Subject, targets: list[str], on: str) -> list[str]:
     return targets if layers(whole) else []
 
 
-def _settings(targets: list[str], on: str) -> Any:
+def _settings(targets: list[str], on: str, head: str = "") -> Any:
+    """``head`` is the name of the output embedding, or empty."""
     import peft
 
     which: dict[str, Any] = {"target_modules": targets}
     if on == EXPERTS:
         which = {"target_modules": [], "target_parameters": targets}
+    elif on == SCALES:
+        names = [re.escape(target) for target in targets]
+        which["rank_pattern"] = dict.fromkeys(names[::2], RANK // 2)
+        which["alpha_pattern"] = dict.fromkeys(names[::3], 3 * ALPHA)
+        which |= {"use_rslora": True, "modules_to_save": [head] if head else None}
+    elif on == DORA:
+        which["use_dora"] = True
     return peft.LoraConfig(r=RANK, lora_alpha=ALPHA, inference_mode=True, **which)
 
 
 def _adapted(subject: Subject, whole: Any) -> Adapted:
-    name = f"{subject.name}, with an adapter"
-    return _like(subject, name, whole.get_base_model(), Adapted, whole=whole)
+    return like(subject, "with an adapter", whole.get_base_model(), Adapted, whole=whole)
 
 
-def _like(subject: Subject, name: str, model: Any, kind: Any = Subject, **more: Any) -> Any:
+def like(subject: Subject, what: str, model: Any, kind: Any = Subject, **more: Any) -> Any:
+    """``model``, which is the subject's but for its adapter, as a subject named by ``what``."""
     model.eval().requires_grad_(False)
     return kind(
-        *(name, model, subject.tokenizer),
+        *(f"{subject.name}, {what}", model, subject.tokenizer),
         settings=replace(subject.settings, float64=way_of_copies(subject)),
         provenance=subject.provenance,
         **more,

@@ -6,6 +6,9 @@ did, so that what it writes has the names and shapes of the files.
 
 from __future__ import annotations
 
+import io
+from collections.abc import Mapping
+from contextlib import redirect_stderr
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,10 +16,16 @@ from typing import Any
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from assay.harness.models.loading.folders import ENDING
+from assay.harness.models.loading.folders import ADAPTER_WEIGHTS, ENDING
 from assay.harness.models.loading.tensors import StoredTensor, in_folder, inspect
 from assay.harness.models.reference.tolerances import bit_equal
 from assay.harness.models.subject import Subject
+from assay.harness.operations import own_adapters, variants
+from assay.harness.results.errors import Missing
+from assay.harness.results.quiet import quiet
+
+WRAPPED = ".base_layer."
+"""A part of the names of weights to which an adapter adds, which files need not have."""
 
 SHOWN = 3
 """How many tensors a message names."""
@@ -80,7 +89,7 @@ def compared(subject: Subject, saved: str) -> Comparison:
             unnamed.append(stored)
             continue
         left.pop(loaded.name, None)
-        if why := _difference(stored, loaded):
+        if why := _difference(stored.read(), loaded.read()):
             if assigned:
                 why += f", and the index looks for it in {assigned}"
             share = bit_equal(*_alike(stored.read(), loaded.read()))
@@ -91,20 +100,76 @@ def compared(subject: Subject, saved: str) -> Comparison:
     return result
 
 
-def _difference(stored: StoredTensor, loaded: StoredTensor) -> str:
+def of_gguf(subject: Subject) -> dict[str, Tensor]:
+    """The tensors of the GGUF file that the subject was loaded from, unpacked (gguf), by the names
+    and in the layout and dtypes of the model's own, as transformers maps them.
+
+    Raises `Missing` where memory does not hold them beside the model.
+    """
+    from transformers.modeling_gguf_pytorch_utils import load_gguf_checkpoint
+
+    if not variants.fits_twice(subject):
+        raise Missing("memory does not hold another model")
+    with redirect_stderr(io.StringIO()), quiet():  # a bar
+        content: dict[str, Any] = load_gguf_checkpoint(
+            str(subject.folder), return_tensors=True, model_to_load=subject.model
+        )
+    return own_adapters.in_dtypes_of(subject.model.state_dict(), content["tensors"])
+
+
+def compared_gguf(subject: Subject, stored: dict[str, Tensor]) -> Comparison:
+    """The ``stored`` tensors of a GGUF file, and the model's; a tied one may have either name."""
+    model, tied = subject.model, _aliases(subject.model)
+    own = dict(model.named_parameters())
+    left = {n: own[n] for n in own if stored.keys().isdisjoint([n, *tied.get(n, ())])}
+    assert subject.folder is not None
+    return _compared(stored, left, model.state_dict(keep_vars=True), subject.folder.name)
+
+
+def compared_adapter(subject: Subject, stored: dict[str, Tensor]) -> Comparison:
+    """The ``stored`` tensors of an adapter, and those of the model (`operations.own_adapters`).
+
+    A file may also hold weights of the base, as those of an embedding that has grown.
+    """
+    base = {
+        f"{own_adapters.PREFIX}{name}".replace(WRAPPED, "."): tensor
+        for name, tensor in subject.model.state_dict().items()
+    }
+    others = {name: base.get(name.replace(WRAPPED, ".")) for name in stored}
+    return _compared(stored, own_adapters.tensors(subject), others, ADAPTER_WEIGHTS)
+
+
+def _compared(
+    stored: dict[str, Tensor], own: Mapping[str, Tensor], others: Mapping[str, Any], file: str
+) -> Comparison:
+    """Each of ``own`` must be ``stored`` in the file; ``others`` may be."""
+    result, left = Comparison(), dict(own)
+    for name, tensor in stored.items():
+        loaded = left.pop(name, others.get(name))
+        if loaded is None:
+            result.unused.append(name)
+        elif why := _difference(tensor, loaded := loaded.detach().cpu()):
+            share = bit_equal(*_alike(tensor, loaded))
+            result.unequal.append(Unequal(name, share, f"in {file} {why}"))
+        else:
+            result.equal += 1
+    result.unequal += [Unequal(name, 1.0, "is in no file") for name in sorted(left)]
+    return result
+
+
+def _difference(ours: Tensor, theirs: Tensor) -> str:
     """How a tensor of a file differs from the loaded one, in words; empty if it does not.
 
     Bits are compared in the dtype that the model has.
     """
-    ours, theirs = stored.read(), loaded.read()
-    if stored.shape != loaded.shape:
+    if ours.shape != theirs.shape:
         if (
             ours.ndim > 1
             and ours.mT.shape == theirs.shape
             and not bit_equal(ours.mT.to(theirs.dtype), theirs)
         ):
             return ""  # an older layout, which loading turns
-        return f"has the shape {list(stored.shape)}, and the model {list(loaded.shape)}"
+        return f"has the shape {list(ours.shape)}, and the model {list(theirs.shape)}"
     if not bit_equal(ours.to(theirs.dtype), theirs):
         return ""
     rows = _rows(ours.to(theirs.dtype), theirs)
@@ -143,7 +208,7 @@ def _by_content(
         if name in buffers:
             continue  # recomputed
         fits = [each for each in unnamed if each.shape == loaded.shape]
-        match = next((each for each in fits if not _difference(each, loaded)), None)
+        match = next((e for e in fits if not _difference(e.read(), loaded.read())), None)
         if match is None:
             result.unequal.append(Unequal(name, 1.0, "is in no file"))
         else:
@@ -155,12 +220,17 @@ def _by_content(
 def zero_a_row(folder: str) -> None:
     """Set the last row of the largest weight of a file to zero, of those rows that are not."""
     file = sorted(Path(folder).glob(f"*{ENDING}"))[0]
-    stored = load_file(file)
+    save_file(with_a_row_of_zeros(load_file(file)), file, metadata={"format": "pt"})
+
+
+def with_a_row_of_zeros(stored: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors, with zeros in the last row that has other numbers, of the largest weight."""
     # Weights of zeros, as of positions that nothing has trained, would stay what they are.
-    largest = stored[max(stored, key=lambda name: (int(stored[name].count_nonzero()), name))]
+    name = max(stored, key=lambda name: (int(stored[name].count_nonzero()), name))
+    largest = stored[name].clone()
     rows = largest.flatten(1) if largest.ndim > 1 else largest[:, None]
     rows[rows.any(1).nonzero().flatten()[-1:]] = 0
-    save_file(stored, file, metadata={"format": "pt"})
+    return stored | {name: largest}
 
 
 def _aliases(model: nn.Module) -> dict[str, list[str]]:

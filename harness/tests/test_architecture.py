@@ -15,7 +15,7 @@ from assay.harness.tests.support.catalogue import claims
 from assay.harness.tests.support.sessions import ROOT
 from assay.harness.tests.support.toys import toy
 
-MODEL_CLASS = re.compile(r"(?!Auto|PreTrained)[A-Z]\w*(For[A-Z]\w*|Model)")
+MODEL_CLASS = re.compile(r"(?!Auto|Peft|PreTrained)[A-Z]\w*(For[A-Z]\w*|Model)")
 
 
 def modules(room: str) -> list[Path]:

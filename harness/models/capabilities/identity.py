@@ -72,9 +72,16 @@ def _saving(subject: Subject) -> None:
 
 @capability("files")
 def _files(subject: Subject) -> None:
-    """It was loaded from a folder of safetensors."""
-    if subject.folder is None:
+    """It, or its adapter, was loaded from a folder of safetensors."""
+    if subject.folder is None or not subject.folder.is_dir():
         raise Missing("the model was not loaded from a folder of safetensors")
+
+
+@capability("gguf-file")
+def _gguf_file(subject: Subject) -> None:
+    """It was loaded from a GGUF file."""
+    if subject.folder is None or subject.folder.is_dir():
+        raise Missing("the model was not loaded from a GGUF file")
 
 
 @capability("tokenizer")

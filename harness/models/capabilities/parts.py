@@ -271,6 +271,17 @@ def _adapters(subject: Subject) -> None:
         raise Missing("the model has no linear layer but its head")
 
 
+@capability("own-adapter")
+def _own_adapter(subject: Subject) -> None:
+    """It has one low-rank adapter (LoRA) in it."""
+    needs(subject, "weights-in-memory")
+    if not lora.has_adapter(subject.model):
+        raise Missing("the model has no adapter in it")
+    configs: Any = getattr(subject.model, "peft_config", {})
+    if (kinds := [str(each.peft_type.value) for each in configs.values()]) != ["LORA"]:
+        raise Missing(f"its adapters are {', '.join(kinds) or 'unknown'}, and not one of LoRA")
+
+
 @capability("quantised-weights")
 def _quantised_weights(subject: Subject) -> None:
     """Some of its weights are integers in memory, with which a package's kernels compute."""

@@ -6,6 +6,7 @@ Unusable models are rejected with a one-line `BadInput` before anything is measu
 from __future__ import annotations
 
 import io
+import os
 import re
 import tempfile
 from contextlib import AbstractContextManager, nullcontext, redirect_stderr, suppress
@@ -62,7 +63,8 @@ class Loaded:
 
     ``name`` is the requested one; ``digest`` identifies the weights and configuration (see
     `harness.models.loading.digests`), whatever dtype they were cast to afterwards.  ``folder``
-    holds its safetensors; None where it comes from elsewhere.
+    holds its safetensors, or those of its adapter, or is its GGUF file; None where it comes from
+    elsewhere.
     """
 
     name: str
@@ -112,7 +114,10 @@ def load(
             placement=placement,
         )
         model = adapters.applied(adapter, loaded.model, spec)
-        return _ready(Loaded(spec, model, loaded.tokenizer, digests.digest(model)), device)
+        own = Loaded(
+            spec, model, loaded.tokenizer, digests.digest(model), Path(os.path.expanduser(spec))
+        )
+        return _ready(own, device)
     with quiet():
         checkpoint = inspect_checkpoint(
             spec, revision=revision, trust_remote_code=trust_remote_code
@@ -140,7 +145,7 @@ def load(
             del model
             model = _from_pretrained(checkpoint, dtype, attention, placed)
             _check_finite(spec, model, f" in {dtype}, whose range is too small for it")
-        folder = checkpoint.folder if checkpoint.gguf is None else None
+        folder = checkpoint.folder / (checkpoint.gguf or "")
         return _ready(Loaded(spec, model, tokenizer, digest, folder), device)
 
 

@@ -34,18 +34,24 @@ def linear_layers(model: PreTrainedModel) -> list[str]:
     for module in model.modules():
         for weight in module.parameters(recurse=False):
             owners.setdefault(id(weight), set()).add(id(module))
-    try:
-        head: Any = model.get_output_embeddings()
-    except (AttributeError, NotImplementedError):
-        head = None
+    head = head_name(model)
     return [
         name
         for name, module in model.named_modules()
         if _is_linear(module)
-        and module is not head
+        and name != head
         and id(module) not in inside
         and all(len(owners[id(weight)]) == 1 for weight in module.parameters(recurse=False))
     ]
+
+
+def head_name(model: PreTrainedModel) -> str:
+    """The name of the module of the output embedding, or empty."""
+    try:
+        head: Any = model.get_output_embeddings()
+    except (AttributeError, NotImplementedError):
+        return ""
+    return next((name for name, module in model.named_modules() if module is head), "")
 
 
 def _is_linear(module: nn.Module) -> bool:

@@ -17,7 +17,15 @@ class Basis(StrEnum):
 
 INDIVIDUAL = frozenset(
     {
-        *("weights-in-memory", "files", "tokenizer", "trained", "usual-weights"),
+        *(
+            "weights-in-memory",
+            "files",
+            "gguf-file",
+            "own-adapter",
+            "tokenizer",
+            "trained",
+            "usual-weights",
+        ),
         *("tied-head", "full-rank-embedding"),
         *("scaled-rotation", "switched-rotation", "two-rotations", "rotation-made-again"),
         *("fast-tokenizer", "tokenizer-file", "stated-tokens", "padding-token", "lossless-tokens"),

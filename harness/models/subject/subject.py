@@ -62,7 +62,7 @@ class Subject:
     configuration and weights; ``injected`` is its injected fault, if any (`harness.faults`);
     ``settings`` is how it is run; ``offer`` the recorded capabilities of its type, or why there
     are none (`models.subject.offer`); ``provenance`` the origin of its weights; ``folder`` holds
-    the safetensors that it was loaded from, if it was.
+    the safetensors that it, or its adapter, was loaded from, or is its GGUF file, if any.
     """
 
     name: str

@@ -18,10 +18,12 @@ from assay.harness.models.loading.runs import Options
 from assay.harness.models.subject import Subject
 from assay.harness.operations import variants
 from assay.harness.results.verdicts import Verdict
+from assay.harness.tests.support import gguf_written
 from assay.harness.tests.support.folders import edit_weights, tiny
 from assay.harness.tests.support.toys import budget, toy, verdict
 
 LAW = test_loading.test_what_is_loaded_is_what_the_files_hold
+GGUF = test_loading.test_what_is_loaded_from_a_gguf_file_is_what_it_holds
 
 SHARD = "30KB"
 """A size of files by which the models here have several."""
@@ -198,3 +200,45 @@ def test_unused_tensors_are_named(tmp_path: Path) -> None:
     with_a_layer_for_drafts(tmp_path)
     details = verdict(LAW, of(tmp_path), budget(1)).details
     assert details["tensors that the model does not use"] == ["mtp.norm.weight"]
+
+
+def gguf_of(path: Path, kind: str) -> Subject:
+    pytest.importorskip("gguf", reason="missing package: gguf")
+    gguf_written.written(path / "model.gguf", kind)
+    shutil.rmtree(path / "dense")
+    return of(path / "model.gguf")
+
+
+@pytest.mark.parametrize("kind", ["F32", "F16", "BF16", "Q8_0"])
+def test_gguf_files_keep_it(kind: str, tmp_path: Path) -> None:
+    subject = gguf_of(tmp_path, kind)
+    held = verdict(GGUF, subject, budget(1))
+    assert held.verdict is Verdict.UPHELD, held.reason
+    assert verdict(LAW, subject, budget(1)).verdict is Verdict.NOT_APPLICABLE
+
+
+@pytest.mark.parametrize(
+    ("change", "where"),
+    [
+        (
+            lambda model: with_zeros(model.get_input_embeddings().weight, 3),
+            "model.embed_tokens.weight in model.gguf differs from what is loaded in 1 of ",
+        ),
+        (
+            lambda model: turned(model.model.layers[1].self_attn.o_proj.weight),
+            "model.layers.1.self_attn.o_proj.weight in model.gguf differs",
+        ),
+        (
+            lambda model: model.register_parameter("extra", nn.Parameter(torch.ones(2), False)),
+            "extra is in no file",
+        ),
+    ],
+)
+def test_what_loading_from_gguf_changes_breaks_it(
+    change: Callable[[nn.Module], object], where: str, tmp_path: Path
+) -> None:
+    subject = gguf_of(tmp_path, "F16")
+    change(subject.model)
+    held = verdict(GGUF, subject, budget(1))
+    assert held.verdict is Verdict.REFUTED
+    assert where in held.counterexample.where
