@@ -100,6 +100,7 @@ def run(
     check = Check(subject, Controls(claim.controls))
     record = check.record
     counterexample: Counterexample | None = None
+    broken_by: Broken | None = None
     reach, far = session.profile.reach, session.profile.far
     subject.settings = replace(subject.settings, reach=reach, far=far)
     most = claim.examples(session.profile)
@@ -120,6 +121,7 @@ def run(
         verdict, reason = Verdict.INCONCLUSIVE, str(braked)
         reason = f"{reason} at {examples.tried} of {most} examples: the machine is {TOO_SLOW}"
     except Broken as broken:
+        broken_by = broken
         record.add(broken.observed, broken.allowed)
         verdict, reason = Verdict.REFUTED, str(broken)
         if not math.isfinite(broken.observed) and (why := _overflow(subject)):
@@ -135,8 +137,8 @@ def run(
     else:
         verdict, reason = _conclusion(claim, check, examples)
     observed, allowed = record.observed, record.allowed
-    if counterexample is not None:
-        observed, allowed = counterexample.observed, counterexample.allowed
+    if broken_by is not None:
+        observed, allowed = broken_by.observed, broken_by.allowed
     return claim.result(
         subject,
         verdict,

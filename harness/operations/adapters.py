@@ -87,8 +87,8 @@ def _strong(subject: Subject) -> dict[str, Adapted]:
 
 
 def merged(subject: Subject, on: str = LINEAR) -> Subject:
-    """The model of `strong_once` with its adapter added to weights of its own, until another is asked
-    for.
+    """The model of `strong_once` with its adapter added to its own weights, until another is
+    asked for.
     """
     copies = _merged(subject)
     if on not in copies:

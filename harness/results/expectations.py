@@ -121,9 +121,9 @@ class Expectations:
     def defect(self, result: Result, device: str) -> Expected | None:
         """The entry by which a model of this one's type breaks a law, as every such model does."""
         expected = self.expected(result.id, result.name)
-        broken = result.verdict is Verdict.REFUTED and result.kind is Kind.LAW
-        as_here = expected is not None and expected.verdict is Verdict.REFUTED
-        return expected if broken and as_here and expected.applies(device) else None
+        if expected is None or result.kind is not Kind.LAW or not expected.applies(device):
+            return None
+        return expected if result.verdict is expected.verdict is Verdict.REFUTED else None
 
     @property
     def is_pattern(self) -> bool:
