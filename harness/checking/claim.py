@@ -131,7 +131,7 @@ def as_test(
         try:
             return run(body, subject, arguments, session)
         except NotAnExample as error:
-            why = f"the example to replay is not an example of {claim.id}, {claim.says!r}"
+            why = f"replay: this is not an example of {claim.id}, {claim.says!r}"
             raise BadInput(why) from error
         except ENDS as error:
             return claim.not_run(subject, error, None)

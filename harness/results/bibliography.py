@@ -144,6 +144,18 @@ WORKS = (
         "Dettmers et al., 2023",
         r"\bQLoRA\b",
     ),
+    _paper(
+        "2312.03732",
+        "A Rank Stabilization Scaling Factor for Fine-Tuning with LoRA",
+        "Kalajdzievski, 2023",
+        r"\brsLoRA\b",
+    ),
+    _paper(
+        "2402.09353",
+        "DoRA: Weight-Decomposed Low-Rank Adaptation",
+        "Liu et al., 2024",
+        r"\bDoRA\b",
+    ),
     Work(
         "transformers",
         "The documentation of transformers, and the docstrings of its classes",

@@ -241,8 +241,7 @@ def judge(result: Result, expected: Expected | None, has_file: bool = False) -> 
         message = f"{what}, as {expected.where} expects{why}"
         return Judgement("as expected", message, Foreseen(expected.reason, expected.defect))
     if expected.sometimes and verdict is Verdict.UPHELD and result.kind is Kind.LAW:
-        message = f"{what} as far as was looked; {entry} sometimes"
-        return Judgement("as expected", message, Foreseen(expected.reason, expected.defect))
+        return Judgement("as expected", f"{what} as far as was looked; {entry} sometimes")
     if expected.sometimes and verdict is Verdict.INCONCLUSIVE:
         return Judgement("inconclusive", f"{what}; {entry} where enough is drawn{reason}")
     return Judgement("unexpected", f"{what}, but {entry}, which no longer matches{reason}")

@@ -91,9 +91,10 @@ class OwnClaim:
 
         A refuted claim fails the test, with its counterexample and a command that replays it; so
         does a law that was not decided.  A claim that does not apply skips it, naming the missing
-        capability; a finding that was not decided is an expected failure (``xfail``).  The model
-        is checked on its own device, in its own dtype, and left as it was; ``attends`` is
-        ``causal`` or ``both`` where class and configuration do not say.  Raises `BadInput`.
+        capability.  A finding that was not decided is an expected failure (``xfail``), and so is a
+        law that a known defect of the library breaks.  The model is checked on its own device, in
+        its own dtype, and left as it was; ``attends`` is ``causal`` or ``both`` where class and
+        configuration do not say.  Raises `BadInput`.
         """
         __tracebackhide__ = True
         subject = self.prepared.of(model, tokenizer, attends, self.session.profile)
@@ -101,6 +102,8 @@ class OwnClaim:
         (result,) = settle(subject, [self.case], session).results
         if result.verdict is Verdict.NOT_APPLICABLE:
             pytest.skip(f"missing capability: {result.reason}")
+        if result.expected is not None and result.expected.defect:
+            pytest.xfail(f"a known defect of transformers: {result.expected.defect}")
         judgement = judge(result, None)
         if judgement.status == "inconclusive":
             pytest.xfail(f"inconclusive: {result.reason}")

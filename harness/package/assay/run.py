@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from msgspec import structs
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -25,13 +26,15 @@ from assay.harness.models.loading import digests, runs, tokenizers
 from assay.harness.models.loading.admission import admit
 from assay.harness.models.loading.runs import Options
 from assay.harness.models.loading.wrapping import wrap
+from assay.harness.models.machine.devices import dtype_name
 from assay.harness.models.machine.shortage import ENDS
 from assay.harness.models.subject import Subject, meant
 from assay.harness.models.subject.clock import Braked, ForwardClock
 from assay.harness.models.subject.settings import SubjectSettings
+from assay.harness.results import expectation_files
 from assay.harness.results.errors import BadInput, brief
 from assay.harness.results.evidence import Evidence
-from assay.harness.results.expectations import Lacks, judge
+from assay.harness.results.expectations import Expectations, Lacks, judge, judge_result
 from assay.harness.results.records import RunRecord
 from assay.harness.results.seeds import read_seed
 from assay.harness.results.verdicts import Result, Verdict
@@ -77,6 +80,11 @@ class Run:
         return self._with(Verdict.REFUTED)
 
     @property
+    def unexpected(self) -> list[Result]:
+        """Those of `refuted` for which no known defect of the library is the reason."""
+        return [result for result in self.refuted if result.expected is None]
+
+    @property
     def inconclusive(self) -> list[Result]:
         """The results of claims that were not decided."""
         return self._with(Verdict.INCONCLUSIVE)
@@ -91,7 +99,7 @@ class Run:
         """The exit code that pytest would return: 0 where `require` raises nothing, 5 where no
         claim applied, else 1.
         """
-        if self.refuted or self.undecided or self.lacking:
+        if self.unexpected or self.undecided or self.lacking:
             return 1
         return 5 if self.nothing_examined else 0
 
@@ -114,12 +122,13 @@ class Run:
         ]
 
     def require(self) -> Run:
-        """Return the run if no claim was refuted, every law was decided, and nothing is lacking.
+        """Return the run if no claim was refuted but by known defects of the library, every law
+        was decided, and nothing is lacking.
 
         Raises `Refuted`, with counterexamples, `Undecided`, or `Lacking`.
         """
-        if self.refuted:
-            raise Refuted("\n\n".join(map(describe, self.refuted)))
+        if self.unexpected:
+            raise Refuted("\n\n".join(map(describe, self.unexpected)))
         if self.undecided:
             raise Undecided("\n".join(f"{e.id}: {e.name}: {e.reason}" for e in self.undecided))
         if self.lacking:
@@ -140,7 +149,7 @@ class Run:
     def _repr_html_(self) -> str:
         """A table, for notebooks."""
         applied = [each for each in self.results if each.verdict is not Verdict.NOT_APPLICABLE]
-        broken = {id(each): describe(each) for each in self.refuted}
+        broken = {id(each): describe(each) for each in self.unexpected}
         rows = [(e.id, e.name, e.verdict.value, broken.get(id(e), "")) for e in applied]
         cells = (
             "".join(f"<td><pre>{html.escape(cell)}</pre></td>" for cell in row) for row in rows
@@ -245,11 +254,25 @@ def settle(subject: Subject, cases: Sequence[Case], session: Session) -> Run:
         dtype = str(model.dtype).removeprefix("torch.")
         options = Options(str(model.device), dtype, attends=subject.settings.attends)
         run = runs.describe_run(options, session.profile.name, session.seed or 0)
-        results = [case.settle(subject, session) for case in cases]
+        results = [_judged(case.settle(subject, session), subject) for case in cases]
         run.subjects[subject.name] = runs.describe_subject(subject, session.profile.brake)
     outcome = Run(results, run, subject.digest)
     run.finished, run.exit = runs.now(), outcome.exit
     return outcome
+
+
+def _judged(result: Result, subject: Subject) -> Result:
+    """The result with what expects it: a defect that models of its type have, in most cases."""
+    offered = subject.offer
+    form = "" if isinstance(offered, str) else offered.form
+    where = dtype_name(subject.dtype), subject.device.type
+    judgement = judge_result(_expectations(), result, *where, form)
+    return structs.replace(result, expected=judgement.foreseen)
+
+
+@cache
+def _expectations() -> dict[str, Expectations]:
+    return expectation_files.load(catalogue.FOLDER / "expectations")
 
 
 def choose(claims: str | Sequence[str], slow_laws: bool = False) -> list[Case]:

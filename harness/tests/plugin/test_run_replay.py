@@ -78,7 +78,7 @@ def test_what_is_no_example_is_refused(project: Project) -> None:
     blobs = ("garbage!", "AXic", blob_of(b""), blob_of(b"garbage"))
     runs = project.runs(*([f"--replay={blob}", "--json=out.json"] for blob in blobs))
     for run in runs:
-        assert run.refused("the example to replay is not an example of X2, 'law 2'"), run.output
+        assert run.refused("replay: this is not an example of X2, 'law 2'"), run.output
     assert project.files() - before <= {"ran"}
 
 
