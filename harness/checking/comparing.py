@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from assay.harness.checking import diagnosis, sensitivity
+from assay.harness.checking import sensitivity
 from assay.harness.checking.reference import Reference
 from assay.harness.models.reference.tolerances import (
     ROUTER_GAP,
@@ -99,6 +99,8 @@ class Comparison:
 
     def extent(self, expected: Reference, observed: Rows) -> str:
         """Which rows or states are wrong where others are right, in words (`diagnosis.extent`)."""
+        from assay.harness.checking import diagnosis  # only a broken law needs it
+
         rows, plain = shared(observed, expected), self.errors(expected)
         allowed = {
             name: self.tolerance.allowed(plain[name].error)

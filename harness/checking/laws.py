@@ -26,7 +26,6 @@ import numpy as np
 import torch
 from msgspec import structs
 
-from assay.harness.checking import diagnosis
 from assay.harness.checking.check import NOT_NUMBERS, Broken, Check
 from assay.harness.checking.claim import Claim, Session, as_test
 from assay.harness.checking.comparing import BY_ROUNDING
@@ -126,6 +125,8 @@ def run(
         verdict, reason = Verdict.REFUTED, str(broken)
         if not math.isfinite(broken.observed) and (why := _overflow(subject)):
             return claim.result(subject, Verdict.INCONCLUSIVE, reason=why)
+        from assay.harness.checking import diagnosis  # only a broken law needs it
+
         counterexample = examples.counterexample(broken)
         cause = diagnosis.probed(subject, claim.id) or counterexample.cause
         if not repeats(subject):
