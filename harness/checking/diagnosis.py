@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import torch
 from torch import Tensor
@@ -22,12 +22,13 @@ BEYOND_ROUNDING = 100.0
 """Multiple of the dtype's floor from which on a probe's state is wrong: it says where to look."""
 
 
-def probed(subject: Subject, id: str) -> str:
-    """What breaks the law ``id``, in words, as a few passes show it; or empty.
+def probed(subject: Subject, needs: Collection[str]) -> str:
+    """What breaks a law that ``needs`` these capabilities, as a few passes show it; or empty.
 
     Such as that the model does not read the mask.
     """
-    return next(filter(None, (probe(subject) for laws, probe in PROBES if id in laws)), "")
+    probes = (probe for about, probe in PROBES if not about.isdisjoint(needs))
+    return next(filter(None, (probe(subject) for probe in probes)), "")
 
 
 def extent(
@@ -136,14 +137,17 @@ def _first_wrong(subject: Subject, one: Callable[[], Rows], other: Callable[[], 
     return extent(observed, exact, dict.fromkeys(exact.tensors, BEYOND_ROUNDING * floor))
 
 
+PADDED = frozenset({"padding", "left-padding", "padding-by-mask"})
+CACHED = frozenset({"cache", "kv-cache", "cached-generation"})
+
 PROBES: tuple[tuple[frozenset[str], Callable[[Subject], str]], ...] = (
-    (frozenset({"C4", "C5", "C8"}), _ignores_mask),
-    (frozenset({"C2", "C4", "C5", "A7", "A15"}), _ignores_cache),
-    (frozenset({"A7"}), _ignores_positions),
-    (frozenset({"C5"}), _from_padding),
-    (frozenset({"C2", "C4", "C5"}), _from_cache),
+    (PADDED, _ignores_mask),
+    (CACHED, _ignores_cache),
+    (frozenset({"position-ids"}), _ignores_positions),
+    (PADDED, _from_padding),
+    (CACHED, _from_cache),
 )
-"""Laws by number, and the probes that may tell why they are broken."""
+"""The capabilities that laws need, and the probes that may tell why they are broken."""
 
 
 def _prompt(subject: Subject) -> Tensor:

@@ -128,7 +128,7 @@ def run(
         from assay.harness.checking import diagnosis  # only a broken law needs it
 
         counterexample = examples.counterexample(broken)
-        cause = diagnosis.probed(subject, claim.id) or counterexample.cause
+        cause = diagnosis.probed(subject, claim.needs) or counterexample.cause
         if not repeats(subject):
             cause = "the model is not deterministic: it gives one prompt two outputs"
             reason += f"; {cause}"
