@@ -76,7 +76,7 @@ def main(arguments: Sequence[str], run: Callable[[list[str]], Any] | None = None
     request = _read(options)
     for model in request.model:
         _require_elsewhere(model)
-    early.check(request.model, request.claim, request.profile)
+    early.check(request.model, request.claim, request.profile, request.base)
     if request.dist is None and request.numprocesses not in ("0", "1"):
         options.insert(len(models), DISTRIBUTED)
     return int((run or _pytest)([str(early.FOLDER), *options]))
@@ -88,6 +88,7 @@ def _read(options: Sequence[str]) -> argparse.Namespace:
     for name in ("--model", "--claim"):
         parser.add_argument(name, action="append", default=[])
     parser.add_argument("--profile", default="quick")
+    parser.add_argument("--base")
     parser.add_argument("-n", "--numprocesses", default="0")
     parser.add_argument("--dist")
     return parser.parse_known_args(options)[0]

@@ -12,6 +12,8 @@ from pathlib import Path
 
 from assay.harness.checking import catalogue
 from assay.harness.checking.profiles import check_profile
+from assay.harness.models.loading import adapters, tensors
+from assay.harness.models.loading.folders import INDEX, SINGLE
 from assay.harness.results.errors import BadInput
 from assay.harness.results.specs import ModelKind, ModelSpec
 
@@ -26,24 +28,36 @@ MAPPINGS = (
 """Transformers' mappings from the types of language models to their classes."""
 
 
-def check(models: Sequence[str], claims: Sequence[str], profile: str) -> None:
-    """Raise `BadInput` for what the run would reject, as far as files show it."""
+def check(
+    models: Sequence[str], claims: Sequence[str], profile: str, base: str | None = None
+) -> None:
+    """Raise `BadInput` for what the run would reject, as far as files show it.
+
+    ``base`` is the base model of adapters, where the command names one.
+    """
     check_profile(profile)
     if claims and (why := catalogue.misspelt(claims)):
         raise BadInput(f"--claim {why}")
     for model in models:
         spec = ModelSpec.parse(model)
         if spec.kind is ModelKind.CHECKPOINT:
-            _check_path(spec.name)
+            _check_path(spec.name, base)
         elif spec.kind is ModelKind.TINY and not spec.is_pattern:
             _check_type(spec.name)
 
 
-def _check_path(name: str) -> None:
-    """Reject a path that is not there; a hub id is OWNER/NAME or NAME, and may be there."""
+def _check_path(name: str, base: str | None) -> None:
+    """Reject a path that is not there, and a folder that lacks files or tensors.
+
+    A hub id is OWNER/NAME or NAME, and may be there.
+    """
     is_id = name.count("/") <= 1 and not name.startswith((".", "/", "~"))
-    if not is_id and not os.path.exists(os.path.expanduser(name)):
+    folder = Path(os.path.expanduser(name))
+    if not is_id and not folder.exists():
         raise BadInput(f"{name!r}: no such folder")
+    has_weights = any((folder / each).is_file() for each in (SINGLE, INDEX))
+    if adapters.read(name, base) is None and has_weights:
+        tensors.inspect(folder, name)
 
 
 def _check_type(name: str) -> None:

@@ -9,15 +9,15 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-from transformers import PreTrainedModel
+from typing import TYPE_CHECKING, Any
 
 from assay.harness.models.loading import tensors
 from assay.harness.models.loading.folders import ADAPTER, read_json
 from assay.harness.models.loading.tensors import Stored
-from assay.harness.models.machine.shortage import ENDS, shortage
 from assay.harness.results.errors import BadInput, brief, listed
+
+if TYPE_CHECKING:  # an adapter that lacks something is named before torch is imported
+    from transformers import PreTrainedModel
 
 FIELDS = frozenset(
     {
@@ -89,6 +89,8 @@ def read(spec: str, base: str | None) -> Adapter | None:
 
 def applied(adapter: Adapter, model: PreTrainedModel, spec: str) -> PreTrainedModel:
     """``model``, the base, with the adapter in it; raises `BadInput`, also without peft."""
+    from assay.harness.models.machine.shortage import ENDS, shortage
+
     try:
         import peft
     except ImportError as error:

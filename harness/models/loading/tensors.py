@@ -13,11 +13,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
 from safetensors import safe_open
-from torch import Tensor
 
 from assay.harness.models.loading.folders import (
     ADAPTER,
@@ -30,16 +28,19 @@ from assay.harness.models.loading.folders import (
     weight_map,
 )
 from assay.harness.results.errors import BadInput, brief, listed
-from assay.harness.results.quiet import quiet
+
+if TYPE_CHECKING:  # a file that is missing or damaged is named before torch is imported
+    import torch
+    from torch import Tensor
 
 DTYPES = {
-    **{"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16},
-    **{"F8_E4M3": torch.float8_e4m3fn, "F8_E5M2": torch.float8_e5m2},
-    **{"I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8},
-    **{"U64": torch.uint64, "U32": torch.uint32, "U16": torch.uint16, "U8": torch.uint8},
-    **{"BOOL": torch.bool, "C64": torch.complex64},
+    **{"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"},
+    **{"F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2"},
+    **{"I64": "int64", "I32": "int32", "I16": "int16", "I8": "int8"},
+    **{"U64": "uint64", "U32": "uint32", "U16": "uint16", "U8": "uint8"},
+    **{"BOOL": "bool", "C64": "complex64"},
 }
-"""Dtypes by their names in safetensors; GGUF has the same names for those that it shares."""
+"""Torch's names of dtypes by those in safetensors, which GGUF has for those that it shares."""
 
 SHARD = re.compile(r"model(-\d+-of-\d+)?\.safetensors")
 """The files of weights that `save_pretrained` writes; others may be of another layout."""
@@ -52,14 +53,22 @@ PART = re.compile(r"-\d{5}-of-\d{5}\.gguf$")
 class StoredTensor:
     """A tensor in the file ``path``: its name there, its shape, and the dtype that `read` returns.
 
-    The ``dtype`` of a quantised tensor in GGUF is float32; it is None where torch cannot read it.
+    ``dtype_name`` is torch's name: float32 of a quantised tensor in GGUF, and None where torch
+    cannot read it.
     """
 
     name: str
     shape: tuple[int, ...]
-    dtype: torch.dtype | None
+    dtype_name: str | None
     path: Path
     _read: Callable[[], Tensor] = field(repr=False, compare=False)
+
+    @property
+    def dtype(self) -> torch.dtype | None:
+        """The dtype of ``dtype_name``."""
+        import torch
+
+        return None if self.dtype_name is None else getattr(torch, self.dtype_name)
 
     @property
     def is_float(self) -> bool:
@@ -98,6 +107,8 @@ class Stored:
     @cached_property
     def exact(self) -> torch.dtype:
         """The narrowest common dtype that represents all floating-point numbers exactly."""
+        import torch
+
         dtypes = {each.dtype for each in self.tensors.values() if each.dtype and each.is_float}
         if dtypes in ({torch.float16}, {torch.bfloat16}):
             return dtypes.pop()
@@ -109,6 +120,8 @@ class Stored:
 
         Float32 where there is none.
         """
+        import torch
+
         first = min((each.path for each in self.tensors.values()), default=None)
         dtypes = [
             each.dtype
@@ -182,23 +195,26 @@ def _of_gguf(path: Path, spec: str) -> Stored:
         raise BadInput(f"{spec}: {path.name} is not a regular file")
     if PART.search(path.name):
         raise BadInput(f"{spec}: {path.name} is one file of several; join them first")
+    from assay.harness.results.quiet import quiet
+
     with _errors_of(path, spec), quiet():
         reader = GGUFReader(path)
     tensors: dict[str, StoredTensor] = {}
     for each in reader.tensors:
-        dtype = DTYPES.get(each.tensor_type.name, torch.float32)
+        dtype = DTYPES.get(each.tensor_type.name, "float32")
         shape = tuple(reversed(each.shape.tolist()))
         read = partial(_dequantised, each, dtype)
         tensors[each.name] = StoredTensor(each.name, shape, dtype, path, read)
     return Stored(tensors, "tokenizer.ggml.tokens" in reader.fields)
 
 
-def _dequantised(tensor: Any, dtype: torch.dtype) -> Tensor:
+def _dequantised(tensor: Any, dtype: str) -> Tensor:
+    import torch
     from gguf.quants import dequantize
 
     packed = tensor.data.dtype == "uint8"
     numbers = dequantize(tensor.data, tensor.tensor_type) if packed else tensor.data.copy()
-    return torch.from_numpy(numbers).to(dtype)
+    return torch.from_numpy(numbers).to(getattr(torch, dtype))
 
 
 @contextmanager

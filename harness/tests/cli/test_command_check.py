@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -76,6 +79,23 @@ def test_what_is_misspelt_is_rejected_before_pytest_starts(
 ) -> None:
     with pytest.raises(BadInput, match=words):
         main(arguments, pytest.fail)
+
+
+def test_files_that_are_missing_are_named_before_torch_is_imported(tmp_path: Path) -> None:
+    index = {"weight_map": {"a": "model-00001-of-00002.safetensors"}}
+    (tmp_path / "config.json").write_text("{}")
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    script = """
+import sys
+from assay.harness.cli import check
+try:
+    check.main(sys.argv[1:], print)
+except Exception as error:
+    print(error, "torch" in sys.modules)
+"""
+    command = [sys.executable, "-c", script, str(tmp_path)]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert said.endswith("there is no model-00001-of-00002.safetensors in it False\n")
 
 
 def test_types_are_those_of_the_library() -> None:
