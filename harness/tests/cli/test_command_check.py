@@ -95,7 +95,7 @@ except Exception as error:
 """
     command = [sys.executable, "-c", script, str(tmp_path)]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert said.endswith("there is no model-00001-of-00002.safetensors in it False\n")
+    assert said.endswith("names 'model-00001-of-00002.safetensors', which is not there False\n")
 
 
 def test_types_are_those_of_the_library() -> None:
