@@ -18,7 +18,7 @@ from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
 from transformers import CONFIG_MAPPING, AutoConfig, PretrainedConfig, PreTrainedModel
 
-from assay.harness.models.loading import sizes, tensors
+from assay.harness.models.loading import scales, sizes, tensors
 from assay.harness.models.loading.folders import (
     GGUF,
     INDEX,
@@ -35,7 +35,11 @@ from assay.harness.models.loading.remote_code import (
     refuse_remote_code,
 )
 from assay.harness.models.loading.tensors import Stored
-from assay.harness.models.loading.weight_dtypes import check_quantisation, refuse_integers
+from assay.harness.models.loading.weight_dtypes import (
+    check_quantisation,
+    quantisation_method,
+    refuse_integers,
+)
 from assay.harness.models.machine.shortage import ENDS
 from assay.harness.models.subject import compat
 from assay.harness.models.subject.configuration import LEAST_TOKENS
@@ -117,6 +121,9 @@ def inspect_checkpoint(
             parameters = sizes.check(raw, auto, stored, spec)
         refuse_integers(raw, stored, parameters, spec)
     quantised = raw.get("quantization_config") is not None
+    if quantised:
+        method = quantisation_method(raw["quantization_config"])
+        scales.refuse_lost(raw["quantization_config"], method, stored, spec)
     dtype = compat.configured_dtype(config) or stored.first
     return Checkpoint(spec, folder, auto, stored, dtype, quantised, trust_remote_code)
 

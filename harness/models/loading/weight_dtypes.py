@@ -35,9 +35,8 @@ def check_quantisation(raw: dict[str, Any], spec: str, trust_remote_code: bool) 
         return
     if not isinstance(quantisation, dict):
         raise BadInput(f"{spec}: config.json has a quantization_config that is not a JSON object")
-    # METHODS lists bitsandbytes as two methods; its older files name none.
-    bits = any(quantisation.get(f"load_in_{bit}") for bit in ("4bit", "8bit"))
-    method = quantisation.get("quant_method", "bitsandbytes" if bits else None)
+    bits, method = _by_bits(quantisation), quantisation_method(quantisation)
+    # METHODS lists bitsandbytes as two methods.
     if not isinstance(method, str):
         raise BadInput(f"{spec}: config.json has a quantization_config without a quant_method")
     if not bits and method not in {name.removesuffix("_4bit") for name in METHODS}:
@@ -62,6 +61,15 @@ def check_quantisation(raw: dict[str, Any], spec: str, trust_remote_code: bool) 
             f"{spec}: its weights are quantised ({method}) and cannot be used "
             f"({brief(error)}){extra}"
         ) from error
+
+
+def quantisation_method(quantisation: dict[str, Any]) -> Any:
+    """The ``quant_method`` of a quantization_config; older files of bitsandbytes name none."""
+    return quantisation.get("quant_method", "bitsandbytes" if _by_bits(quantisation) else None)
+
+
+def _by_bits(quantisation: dict[str, Any]) -> bool:
+    return any(quantisation.get(f"load_in_{bit}") for bit in ("4bit", "8bit"))
 
 
 def refuse_integers(raw: dict[str, Any], stored: Stored, parameters: Set[str], spec: str) -> None:
