@@ -15,7 +15,7 @@ from assay.harness.models.reference import inputs
 from assay.harness.models.reference.tolerances import bit_equal, farthest, one_bit_off
 from assay.harness.models.subject import experts
 from assay.harness.models.subject.lengths import is_large
-from assay.harness.operations import copies, padding, variants
+from assay.harness.operations import copies, differences, padding, resizing, variants
 
 IMPLEMENTATIONS = ["eager", "sdpa", "flex_attention", "flash_attention_2", "flash_attention_3"]
 """Ways to attend; flash attention needs its package, a GPU and 16 bits."""
@@ -111,10 +111,11 @@ def test_saving_and_loading_change_nothing_in_bfloat16(subject, draw, check):
     longest = 4 if is_large(subject) else 16
     prompt = draw(prompts(subject, longest=longest, rows=1), "prompt")
     rounded = variants.in_bfloat16(subject)
-    check.judge(variants.weights_lost(subject, rounded), 0.0, "weights, rounded to bfloat16")
+    lost = differences.weights_lost(subject, rounded)
+    check.judge(lost, 0.0, lost.of("weights, rounded to bfloat16"))
     if check.wants("weights"):
         with variants.nudge_embedding(rounded, 1):
-            check.judge_control(variants.weights_lost(subject, rounded), 0.0, "weights")
+            check.judge_control(differences.weights_lost(subject, rounded), 0.0, "weights")
     judge_the_loaded(check, rounded, prompt, "outputs")
 
 
@@ -123,7 +124,11 @@ def judge_the_loaded(check, subject, prompt, control=""):
     copy = variants.saved_and_loaded(subject)
     wanted = check.wants(control)
     apart = copies.apart(subject, copy, prompt.ids, noise_too=wanted)
-    check.judge(apart.distance.error, apart.allowed, apart.distance.where)
+    where = apart.distance.where
+    if apart.distance.error > apart.allowed:
+        unequal = differences.between(subject, copy).items()
+        where = "; ".join([where, *(share.of(what) for what, share in unequal if share)])
+    check.judge(apart.distance.error, apart.allowed, where)
     if wanted:
         check.sees(apart.with_leak, sensitivity.GOALS[subject.dtype].other)
         with variants.nudge_embedding(copy, int(prompt.ids[0, 0])):
@@ -139,13 +144,48 @@ def judge_the_loaded(check, subject, prompt, control=""):
     enough=1,
 )
 def test_saving_and_loading_keep_all_that_a_model_holds(subject, draw, check):
-    copy = variants.saved_and_loaded(subject)
-    for what, share in variants.differences(subject, copy).items():
-        check.judge(share, 0.0, what)
+    judge_all_that_a_model_holds(check, subject, variants.saved_and_loaded(subject))
+
+
+def judge_all_that_a_model_holds(check, subject, copy):
+    """Compare a copy's weights, buffers, ties and settings of generation with the model's."""
+    for what, share in differences.between(subject, copy).items():
+        check.judge(share, 0.0, share.of(what))
     with variants.flip_last_bit(copy):
-        check.sees_one_bit(max(variants.differences(subject, copy).values()))
+        check.sees_one_bit(max(differences.between(subject, copy).values()))
     with variants.nudge_embedding(copy, 1):
-        check.judge_control(max(variants.differences(subject, copy).values()), 0.0)
+        check.judge_control(max(differences.between(subject, copy).values()), 0.0)
+
+
+@law(
+    "C10",
+    "tying weights again changes nothing",
+    needs=["weights-in-memory", "saving"],
+    source="beyond the documents; transformers#45127",
+    control="the copy with one embedding moved by a hundredth",
+    enough=1,
+)
+def test_tying_weights_again_changes_nothing(subject, draw, check):
+    judge_all_that_a_model_holds(check, subject, resizing.tied_again(subject))
+
+
+@law(
+    "C10",
+    "new tokens change nothing for the old ones",
+    needs=["weights-in-memory", "saving"],
+    source="beyond the documents; transformers#45127",
+    control="other tokens of the prompt's length",
+)
+def test_new_tokens_change_nothing_for_the_old_ones(subject, draw, check):
+    prompt = draw(prompts(subject), "prompt")
+    other = draw(other_ids(subject, prompt), "other ids")
+    resized = resizing.with_new_tokens(subject)
+    lost = resizing.lost(subject, resized)
+    check.judge(lost, 0.0, lost.of("weights of the old tokens"))
+    expected = check.reference(lambda s: s.rows(prompt.ids))
+    rows = resizing.of_old_tokens(resized.rows(prompt.ids), expected.plain)
+    check.same(expected, rows)
+    check.rejects(expected, lambda: resizing.of_old_tokens(resized.rows(other), expected.plain))
 
 
 @law(

@@ -5,7 +5,14 @@ from __future__ import annotations
 from functools import partial
 
 from assay.harness.checking.laws import law
-from assay.harness.operations import adapters, own_adapters, stored, stored_tensors, variants
+from assay.harness.operations import (
+    adapters,
+    differences,
+    own_adapters,
+    stored,
+    stored_tensors,
+    variants,
+)
 
 
 @law(
@@ -73,16 +80,16 @@ def judge_file(check, file, compared):
 def test_what_is_loaded_is_what_is_stored(subject, draw, check):
     with variants.saved(subject) as folder:
         loaded = stored.loaded(subject, folder)
-        for what, share in variants.differences(subject, loaded.subject).items():
-            check.judge(share, 0.0, f"{what}, loaded into memory of NaN")
+        for what, share in differences.between(subject, loaded.subject).items():
+            check.judge(share, 0.0, share.of(f"{what}, loaded into memory of NaN"))
         for kind, names in loaded.reported.items():
             check.judge(len(names), 0.0, f"{kind}: {', '.join(names[:3])}")
         with variants.flip_last_bit(loaded.subject):
-            check.sees_one_bit(max(variants.differences(subject, loaded.subject).values()))
+            check.sees_one_bit(max(differences.between(subject, loaded.subject).values()))
         del loaded
         stored.rename_a_weight(subject, folder)
         damaged = stored.loaded(subject, folder)
-        check.judge_control(max(variants.differences(subject, damaged.subject).values()), 0.0)
+        check.judge_control(max(differences.between(subject, damaged.subject).values()), 0.0)
 
 
 @law(
@@ -96,7 +103,9 @@ def test_what_is_loaded_is_what_is_stored(subject, draw, check):
 def test_a_model_made_without_numbers_is_as_one_made_with_them(subject, draw, check):
     stored.require_initialised_buffers()
     usual, emptied = stored.made(subject), stored.made_without_numbers(subject)
-    check.judge(emptied.unlike(usual), 0.0, "buffers: share of elements")
-    check.judge(emptied.weights, 0.0, "weights: share of numbers that are not set")
+    unlike = emptied.unlike(usual)
+    check.judge(unlike, 0.0, unlike.of("buffers: share of elements"))
+    unset = emptied.weights
+    check.judge(unset, 0.0, unset.of("weights: share of numbers that are not set"))
     left = stored.made_without_numbers(subject, initialised=False)
     check.judge_control(max(left.unlike(usual), left.weights), 0.0)

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from assay.harness.checking import catalogue
 from assay.harness.checking.profiles import check_profile
-from assay.harness.models.loading import adapters, tensors
-from assay.harness.models.loading.folders import INDEX, SINGLE
+from assay.harness.models.loading import adapters, scales, tensors
+from assay.harness.models.loading.folders import INDEX, SINGLE, read_json
 from assay.harness.results.errors import BadInput
 from assay.harness.results.specs import ModelKind, ModelSpec
 
@@ -57,7 +57,10 @@ def _check_path(name: str, base: str | None) -> None:
         raise BadInput(f"{name!r}: no such folder")
     has_weights = any((folder / each).is_file() for each in (SINGLE, INDEX))
     if adapters.read(name, base) is None and has_weights:
-        tensors.inspect(folder, name)
+        stored = tensors.inspect(folder, name)
+        settings = read_json(folder / "config.json", name).get("quantization_config")
+        if isinstance(settings, dict):
+            scales.refuse_lost(settings, stored, name)
 
 
 def _check_type(name: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import MethodType
 from typing import Any
 
 import torch
@@ -11,10 +12,12 @@ from torch import Tensor, nn
 from assay.harness.faults import anatomy
 from assay.harness.faults.bed import Bed
 from assay.harness.faults.calls import Pass
-from assay.harness.faults.catalogue import fault
+from assay.harness.faults.catalogue import fault, part
 from assay.harness.faults.spots import embedding_table, output
+from assay.harness.models.subject import Subject
 from assay.harness.models.subject.positions import position_table
 from assay.harness.models.subject.roles import Role
+from assay.harness.operations import resizing
 
 
 @fault(
@@ -114,6 +117,42 @@ def _lose_the_head(bed: Bed) -> None:
         head: Any = bed.model.get_output_embeddings()
         table = bed.subject.embedding_table.detach()
         bed.weights(head.weight, lambda w: w.copy_(table) if w.shape == table.shape else w.zero_())
+
+
+@part("room for new tokens")
+def _resizable(subject: Subject) -> None:
+    resizing.with_new_tokens(subject)
+
+
+@fault(
+    "head-tied-again",
+    "tying weights again makes an output embedding of its own the input's",
+    caught_by=["C10"],
+    needs=["saving", "weights-in-memory", "lm-head", "untied head"],
+)
+def _tie_the_head(bed: Bed) -> None:
+    bed.set(bed.model, "tie_weights", MethodType(_tied, bed.model))
+
+
+def _tied(model: Any, **_: Any) -> None:
+    model.get_output_embeddings().weight = model.get_input_embeddings().weight
+
+
+@fault(
+    "row-lost-by-resizing",
+    "new tokens change the embedding of the last old one",
+    caught_by=["C10"],
+    needs=["saving", "weights-in-memory", "room for new tokens"],
+)
+def _lose_a_row(bed: Bed) -> None:
+    bed.set(bed.model, "resize_token_embeddings", MethodType(_resized, bed.model))
+
+
+def _resized(model: Any, size: int, **settings: Any) -> Any:
+    table = type(model).resize_token_embeddings(model, size, **settings)
+    with torch.no_grad():
+        table.weight[-resizing.NEW_TOKENS - 1] += 1
+    return table
 
 
 @fault(

@@ -18,9 +18,9 @@ from torch import Tensor
 
 from assay.harness.models.loading.checkpoints import class_to_load
 from assay.harness.models.reference.modified import of_same_code
-from assay.harness.models.reference.tolerances import bit_equal
 from assay.harness.models.subject import Subject, compat
 from assay.harness.operations import variants
+from assay.harness.operations.differences import Share, largest, of_tensors
 from assay.harness.results.errors import Missing
 
 REPORTED = ("missing_keys", "unexpected_keys", "mismatched_keys")
@@ -61,16 +61,13 @@ class Made:
     """
 
     buffers: dict[str, Tensor]
-    weights: float
+    weights: Share
 
-    def unlike(self, other: Made) -> float:
+    def unlike(self, other: Made) -> Share:
         """The largest share of a buffer's elements that differ from ``other``'s; 1 for another
         set of buffers.
         """
-        if self.buffers.keys() != other.buffers.keys():
-            return 1.0
-        pairs = ((own, other.buffers[name]) for name, own in self.buffers.items())
-        return max((bit_equal(*pair) for pair in pairs), default=0.0)
+        return of_tensors(self.buffers, other.buffers)
 
 
 def require_initialised_buffers() -> None:
@@ -115,9 +112,9 @@ def _made(model: Any, of_the_library: bool) -> Made:
         buffers = {name: each for name, each in buffers.items() if name not in stored}
         if not buffers:
             raise Missing("everything in a model of this class is loaded from its checkpoint")
-        return Made(buffers, 0.0)
-    unset = [weight.isnan().float().mean().item() for weight in model.parameters()]
-    return Made(buffers, max(unset, default=0.0))
+        return Made(buffers, Share(0.0))
+    unset = {name: each.isnan().float().mean().item() for name, each in model.named_parameters()}
+    return Made(buffers, largest(unset))
 
 
 @contextmanager

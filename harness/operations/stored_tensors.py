@@ -16,6 +16,8 @@ from typing import Any
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from assay.harness.models.capabilities import releases
+from assay.harness.models.loading import scales
 from assay.harness.models.loading.folders import ADAPTER_WEIGHTS, ENDING
 from assay.harness.models.loading.tensors import StoredTensor, in_folder, inspect
 from assay.harness.models.reference.tolerances import bit_equal
@@ -75,14 +77,18 @@ def compared(subject: Subject, saved: str) -> Comparison:
     was saved again.
 
     Bits are compared in the dtype that the model has.  A parameter that is in no file is unequal,
-    unless it is tied to one that is, or has the bits of a tensor of another name.
+    unless it is tied to one that is, or has the bits of a tensor of another name.  A square matrix
+    that loading transposes by its shape alone is to be transposed if another one of its module is.
     """
     assert subject.folder is not None
     result, model = Comparison(), subject.model
+    by_shape = tuple(releases.transposed_by_shape(model))
+    square: list[tuple[StoredTensor, StoredTensor]] = []
+    transposed: dict[str, str] = {}  # by module
     own = dict(inspect(Path(saved), subject.name).tensors)
     left, unnamed = dict(own), []
     aliases = _aliases(model)
-    for stored, assigned in in_folder(subject.folder, subject.name):
+    for stored, assigned in scales.dequantised(in_folder(subject.folder, subject.name)):
         names = (stored.name, *aliases.get(stored.name, ()))
         loaded = next((own[name] for name in names if name in own), None)
         if loaded is None:
@@ -94,10 +100,26 @@ def compared(subject: Subject, saved: str) -> Comparison:
                 why += f", and the index looks for it in {assigned}"
             share = bit_equal(*_alike(stored.read(), loaded.read()))
             result.unequal.append(Unequal(stored.name, share, f"in {stored.path.name} {why}"))
-        else:
-            result.equal += 1
+            continue
+        result.equal += 1
+        if stored.shape != loaded.shape:
+            transposed[_module(stored.name)] = stored.name
+        elif stored.shape[-2:-1] == stored.shape[-1:] and loaded.name.endswith(by_shape):
+            square.append((stored, loaded))
+    for stored, loaded in square:
+        if (other := transposed.get(_module(stored.name))) is None:
+            continue
+        share = bit_equal(*_alike(stored.read().mT, loaded.read()))
+        if share:
+            why = f"in {stored.path.name} is not transposed while it is loaded, as {other} is"
+            result.unequal.append(Unequal(stored.name, share, why))
+            result.equal -= 1
     _by_content(left, unnamed, model, result)
     return result
+
+
+def _module(name: str) -> str:
+    return name.rpartition(".")[0]
 
 
 def of_gguf(subject: Subject) -> dict[str, Tensor]:

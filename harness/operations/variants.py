@@ -278,64 +278,6 @@ def round_rows(rows: Tensor, bits: int) -> Tensor:
     return torch.mul((rows / scale).round(), scale)
 
 
-def differences(one: Subject, other: Subject) -> dict[str, float]:
-    """The shares, from 0 to 1, that differ between two models: the largest of any weight's and of
-    any buffer's elements, of groups of tied weights, and of generation settings.
-    """
-    return {
-        "weights": _share(
-            dict(one.model.named_parameters()), dict(other.model.named_parameters())
-        ),
-        "buffers": _share(dict(one.model.named_buffers()), dict(other.model.named_buffers())),
-        "ties": _unlike(_ties(one.model), _ties(other.model)),
-        "settings": _unlike(_settings(one.model), _settings(other.model)),
-    }
-
-
-def weights_lost(one: Subject, other: Subject) -> float:
-    """The largest share of any weight's elements in ``other`` that differ from those of ``one``,
-    unchanged or rounded to ``other``'s dtype: 0 to 1.
-
-    Some weights stay in float32, and some models change a weight's dtype in their first pass.
-    """
-    ours, theirs = dict(one.model.named_parameters()), dict(other.model.named_parameters())
-    if ours.keys() != theirs.keys():
-        return 1.0
-    shares = [0.0]
-    for name, own in ours.items():
-        loaded = theirs[name]
-        share = bit_equal(own.to(loaded), loaded)
-        if share > 0:
-            share = min(share, bit_equal(own.to(other.dtype).to(loaded), loaded))
-        shares.append(share)
-    return max(shares)
-
-
-def _share(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> float:
-    if ours.keys() != theirs.keys():
-        return 1.0
-    return max((bit_equal(tensor, theirs[name]) for name, tensor in ours.items()), default=0.0)
-
-
-def _unlike(ours: set[Any], theirs: set[Any]) -> float:
-    return len(ours ^ theirs) / max(1, len(ours | theirs))
-
-
-def _ties(model: torch.nn.Module) -> set[frozenset[str]]:
-    """Names of parameters that share their memory."""
-    groups: dict[int, set[str]] = {}
-    for name, weight in model.named_parameters(remove_duplicate=False):
-        groups.setdefault(weight.data_ptr(), set()).add(name)
-    return {frozenset(names) for names in groups.values() if len(names) > 1}
-
-
-def _settings(model: Any) -> set[tuple[str, str]]:
-    settings = getattr(model, "generation_config", None)
-    fields = {} if settings is None else settings.to_dict()
-    fields.pop("transformers_version", None)  # describes the library, not the model
-    return {(name, repr(value)) for name, value in fields.items()}
-
-
 @contextmanager
 def _replaced(table: Tensor, numbers: Tensor) -> Iterator[None]:
     """Give ``table`` other ``numbers``, in memory of their own, within a block."""

@@ -121,3 +121,17 @@ def parallel(sizes: dict[str, int]) -> dict[str, Any]:
             f"this version of transformers has no DistributedConfig of {', '.join(sizes)}"
         )
     return {"distributed_config": config(**sizes)}
+
+
+def transposed_by_shape(model: Any) -> list[str]:
+    """Ends of the names of tensors that loading transposes where their shape asks for it.
+
+    Empty before transformers 5.2, which has no such conversion.
+    """
+    return [
+        target
+        for conversion in getattr(model, "_weight_conversions", None) or ()
+        for each in getattr(conversion, "operations", ())
+        if getattr(each, "check_dims", False)
+        for target in conversion.target_patterns
+    ]

@@ -19,7 +19,7 @@ from huggingface_hub.utils import validate_repo_id
 from transformers import CONFIG_MAPPING, AutoConfig, PretrainedConfig, PreTrainedModel
 
 from assay.harness.models.capabilities import releases
-from assay.harness.models.loading import sizes, tensors
+from assay.harness.models.loading import scales, sizes, tensors
 from assay.harness.models.loading.folders import (
     GGUF,
     INDEX,
@@ -36,7 +36,10 @@ from assay.harness.models.loading.remote_code import (
     refuse_remote_code,
 )
 from assay.harness.models.loading.tensors import Stored
-from assay.harness.models.loading.weight_dtypes import check_quantisation, refuse_integers
+from assay.harness.models.loading.weight_dtypes import (
+    check_quantisation,
+    refuse_integers,
+)
 from assay.harness.models.machine.shortage import ENDS
 from assay.harness.models.subject.configuration import LEAST_TOKENS
 from assay.harness.results.errors import BadInput, NotHere, brief, listed, shortened
@@ -117,6 +120,8 @@ def inspect_checkpoint(
             parameters = sizes.check(raw, auto, stored, spec)
         refuse_integers(raw, stored, parameters, spec)
     quantised = raw.get("quantization_config") is not None
+    if quantised:
+        scales.refuse_lost(raw["quantization_config"], stored, spec)
     dtype = releases.configured_dtype(config) or stored.first
     return Checkpoint(spec, folder, auto, stored, dtype, quantised, trust_remote_code)
 

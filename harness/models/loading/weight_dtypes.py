@@ -10,6 +10,7 @@ from transformers import __version__
 from transformers.quantizers.auto import AUTO_QUANTIZATION_CONFIG_MAPPING as METHODS
 from transformers.quantizers.auto import AutoHfQuantizer
 
+from assay.harness.models.loading import scales
 from assay.harness.models.loading.tensors import Stored
 from assay.harness.models.machine.shortage import ENDS
 from assay.harness.results.errors import BadInput, NotHere, brief, listed
@@ -35,9 +36,8 @@ def check_quantisation(raw: dict[str, Any], spec: str, trust_remote_code: bool) 
         return
     if not isinstance(quantisation, dict):
         raise BadInput(f"{spec}: config.json has a quantization_config that is not a JSON object")
-    # METHODS lists bitsandbytes as two methods; its older files name none.
-    bits = any(quantisation.get(f"load_in_{bit}") for bit in ("4bit", "8bit"))
-    method = quantisation.get("quant_method", "bitsandbytes" if bits else None)
+    bits, method = scales.by_bits(quantisation), scales.method(quantisation)
+    # METHODS lists bitsandbytes as two methods.
     if not isinstance(method, str):
         raise BadInput(f"{spec}: config.json has a quantization_config without a quant_method")
     if not bits and method not in {name.removesuffix("_4bit") for name in METHODS}:

@@ -11,15 +11,17 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
+from transformers import Qwen3VLMoeConfig, Qwen3VLMoeForConditionalGeneration
 
+from assay.claims.cache import test_execution
 from assay.claims.loading import test_loading
 from assay.fixtures.subjects import load
 from assay.harness.models.loading.runs import Options
 from assay.harness.models.subject import Subject
 from assay.harness.operations import variants
 from assay.harness.results.verdicts import Verdict
-from assay.harness.tests.support import gguf_written
-from assay.harness.tests.support.folders import edit_weights, tiny
+from assay.harness.tests.support import gguf_written, quantised
+from assay.harness.tests.support.folders import edit_json, edit_weights, tiny
 from assay.harness.tests.support.toys import budget, toy, verdict
 
 LAW = test_loading.test_what_is_loaded_is_what_the_files_hold
@@ -64,8 +66,16 @@ def with_a_file_of_another_layout(folder: Path) -> None:
     save_file({"norm.weight": torch.zeros(16)}, folder / "consolidated.safetensors")
 
 
+def in_fp8(folder: Path) -> None:
+    quantised.fp8(folder, torch.bfloat16)
+
+
+def in_mxfp4(folder: Path) -> None:
+    quantised.mxfp4(folder, torch.bfloat16)
+
+
 SOUND = [
-    *(plain, several_files, in_bfloat16, tied, with_both_names_of_a_tie),
+    *(plain, several_files, in_bfloat16, tied, with_both_names_of_a_tie, in_fp8, in_mxfp4),
     *(with_a_layer_for_drafts, with_a_file_of_another_layout),
 ]
 
@@ -97,7 +107,45 @@ def no_index(folder: Path) -> None:
     shutil.move(folder.parent / first.name, folder / first.name)
 
 
+def old_experts(folder: Path, intermediate: int) -> None:
+    """Experts [in, out] as Qwen3-VL-MoE was released; one of two weights is square."""
+    rotation = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 1, 1]}
+    wide = {"hidden_size": 32, "moe_intermediate_size": intermediate, "num_hidden_layers": 1}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8}
+    experts = {"num_experts": 2, "num_experts_per_tok": 1, "vocab_size": 64}
+    vision = {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2}
+    config = Qwen3VLMoeConfig(
+        text_config=wide | heads | experts | {"rope_parameters": rotation},
+        vision_config=vision | {"out_hidden_size": 32, "deepstack_visual_indexes": [0]},
+        **{"image_token_id": 60, "video_token_id": 61, "vision_start_token_id": 62},
+        vision_end_token_id=63,
+    )
+    Qwen3VLMoeForConditionalGeneration(config).save_pretrained(folder)
+    edit_weights(
+        folder,
+        lambda weights: weights.update(
+            {name: each.mT.contiguous() for name, each in weights.items() if "experts" in name}
+        ),
+    )
+
+
+def square_down(folder: Path) -> None:
+    old_experts(folder, 32)
+
+
+def square_up(folder: Path) -> None:
+    old_experts(folder, 16)
+
+
+def oblong(folder: Path) -> None:
+    old_experts(folder, 24)
+
+
+SOUND.append(oblong)
+
 FOLDERS = {
+    square_down: "experts.down_proj in model.safetensors is not transposed while it is loaded",
+    square_up: "experts.gate_up_proj in model.safetensors is not transposed while it is loaded",
     two_saves: "model.embed_tokens.weight in model-00001-of-",
     an_old_file_of_several: "lm_head.weight in ",
     no_index: "-of-00",
@@ -190,6 +238,28 @@ def test_what_loading_changes_breaks_it(case: str, tmp_path: Path) -> None:
     result = verdict(LAW, subject, budget(1))
     assert result.verdict is Verdict.REFUTED
     assert where in result.counterexample.where
+
+
+@pytest.mark.parametrize(
+    ("law", "where"),
+    [
+        (test_execution.test_tying_weights_again_changes_nothing, "weights: lm_head.weight"),
+        (
+            test_execution.test_new_tokens_change_nothing_for_the_old_ones,
+            "weights of the old tokens: lm_head.weight",
+        ),
+    ],
+)
+def test_a_head_of_its_own_that_is_to_be_tied(
+    law: Callable[..., object], where: str, tmp_path: Path
+) -> None:
+    """Loading keeps both (transformers#45127), and the next tie does not."""
+    plain(tmp_path)
+    assert verdict(law, of(tmp_path), budget(1)).verdict is Verdict.UPHELD
+    edit_json(tmp_path / "config.json", tie_word_embeddings=True)
+    result = verdict(law, of(tmp_path), budget(1))
+    assert result.verdict is Verdict.REFUTED
+    assert result.counterexample.where == where
 
 
 def test_a_model_from_memory_has_no_files() -> None:

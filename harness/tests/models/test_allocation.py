@@ -10,7 +10,7 @@ from assay.harness.models.machine import allocation, weights
 from assay.harness.models.reference.float64 import reference_of
 from assay.harness.models.reference.rounding import Rounding
 from assay.harness.models.reference.tolerances import unequal_bits
-from assay.harness.operations import variants
+from assay.harness.operations import differences, variants
 from assay.harness.tests.support.toys import adopted
 
 pytestmark = pytest.mark.usefixtures("itself")
@@ -53,7 +53,7 @@ def test_what_is_moved_keeps_its_values_its_ties_and_what_it_computes():
     usual = adopted("gpt2")
     with allocation.odd():
         moved = adopted("gpt2")
-    assert not any(variants.differences(usual, moved).values())
+    assert not any(differences.between(usual, moved).values())
     assert moved.model.lm_head.weight is moved.model.transformer.wte.weight
     ids = torch.arange(7)[None]
     error = usual.rows(ids)["logits"] - moved.rows(ids)["logits"]

@@ -12,7 +12,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from assay.harness.models.reference.rounding import BITS, Rounding
 from assay.harness.models.reference.tolerances import unequal_bits
-from assay.harness.operations import variants
+from assay.harness.operations import differences, variants
 from assay.harness.operations.heads import IMPLEMENTATIONS, Head
 from assay.harness.tests.support import randoms
 from assay.harness.tests.support.toys import adopted
@@ -213,4 +213,4 @@ def test_a_copy_that_was_saved_and_loaded_gives_other_bits(seed, dtype):
         ours, theirs = subject.rows(ids), copied.rows(ids)
         assert unequal_bits(ours, subject.rows(ids)) == 0
         assert unequal_bits(ours, theirs) > 0.5
-    assert variants.differences(subject, copied)["weights"] == 0
+    assert differences.between(subject, copied)["weights"] == 0

@@ -13,7 +13,7 @@ from assay.harness.models.loading.runs import Options
 from assay.harness.models.machine import memory
 from assay.harness.models.reference.float64 import reference_of
 from assay.harness.models.subject import Subject, releasing
-from assay.harness.operations import copies, variants
+from assay.harness.operations import copies, differences, variants
 from assay.harness.results.errors import BadInput
 
 TYPES = ["gpt2", "llama", "bert", "mixtral", "t5", "mamba", "gemma2"]
@@ -40,7 +40,7 @@ def test_equal_weights_share_memory_and_nothing_is_lost(full: None, model_type: 
     mine, theirs = (dict(each.model.named_parameters()) for each in (subject, copied))
     for name, weight in theirs.items():
         assert weight.data_ptr() == mine[name].data_ptr()
-    assert set(variants.differences(subject, copied).values()) == {0.0}
+    assert set(differences.between(subject, copied).values()) == {0.0}
     apart = copies.apart(subject, copied, ids)
     assert apart.distance.error <= apart.allowed
 
@@ -57,7 +57,7 @@ def test_a_weight_that_is_lost_is_found(full: None, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(type(subject.model), "from_pretrained", losing)
     copied = variants.saved_and_loaded(subject)
-    assert variants.differences(subject, copied)["weights"] > 0
+    assert differences.between(subject, copied)["weights"] > 0
     apart = copies.apart(subject, copied, subject.content(torch.arange(8)[None]))
     assert apart.distance.error > apart.allowed
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from assay.harness.operations import stored, variants
+from assay.harness.operations import differences, stored, variants
 from assay.harness.tests.support.toys import fresh
 
 
@@ -21,7 +21,7 @@ def test_a_sound_model_is_loaded_as_it_was_stored():
     subject = fresh("llama")
     with variants.saved(subject) as folder:
         loaded = stored.loaded(subject, folder)
-    assert max(variants.differences(subject, loaded.subject).values()) == 0
+    assert max(differences.between(subject, loaded.subject).values()) == 0
     assert not any(loaded.reported.values())
 
 
@@ -32,7 +32,7 @@ def test_a_renamed_tensor_is_reported_and_not_loaded():
         loaded = stored.loaded(subject, folder)
     assert loaded.reported["missing_keys"] == [name]
     assert loaded.reported["unexpected_keys"] == [f"{name}_"]
-    assert variants.differences(subject, loaded.subject)["weights"] > 0
+    assert differences.between(subject, loaded.subject)["weights"] > 0
 
 
 def test_a_model_that_does_not_fit_twice_is_loaded_from_small_files(monkeypatch):

@@ -11,7 +11,7 @@ from transformers.models.gpt2.modeling_gpt2 import GPT2MLP
 
 from assay.harness.models.capabilities import Missing, releases
 from assay.harness.models.subject import compat
-from assay.harness.operations import variants
+from assay.harness.operations import differences, variants
 from assay.harness.tests.support.toys import fresh, toy
 
 
@@ -88,12 +88,12 @@ def test_eight_bits_round_each_row_to_255_numbers_and_leave_the_subject_alone():
 def test_weights_that_a_copy_keeps_rounded_or_as_they_are_are_not_lost():
     subject = fresh("nllb-moe")
     rounded = variants.in_bfloat16(subject)
-    assert variants.weights_lost(subject, rounded) == 0
+    assert differences.weights_lost(subject, rounded) == 0
     rounded.rows(rounded.content(torch.arange(4)[None]))  # turns its routers into float32
     assert {p.dtype for p in rounded.model.parameters()} == {torch.bfloat16, torch.float32}
-    assert variants.weights_lost(subject, rounded) == 0
+    assert differences.weights_lost(subject, rounded) == 0
     with variants.flip_last_bit(rounded):
-        assert 0 < variants.weights_lost(subject, rounded) < 1
+        assert 0 < differences.weights_lost(subject, rounded) < 1
 
 
 def test_a_model_that_does_not_run_in_bfloat16_lacks_it(monkeypatch):

@@ -12,7 +12,7 @@ from assay.benchmarks.peak import resident
 from assay.fixtures import subjects
 from assay.harness.models.loading.runs import Options
 from assay.harness.models.reference.float64 import reference_of
-from assay.harness.operations import copies, variants
+from assay.harness.operations import copies, differences, variants
 from assay.harness.tests.support.toys import with_settings
 
 TOKENS = 4
@@ -40,7 +40,7 @@ def main(model: str) -> None:
     rows, exact = subject.rows(ids), reference_of(subject).rows(ids)
     off = float((rows["logits"].double() - exact["logits"]).abs().max())
     copied = variants.saved_and_loaded(subject)
-    lost = max(variants.differences(subject, copied).values())
+    lost = max(differences.between(subject, copied).values())
     apart = copies.apart(subject, copied, ids)
     peak = resident() - before
     forget_peak()

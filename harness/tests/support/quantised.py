@@ -12,7 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, GptOssConfig, GptOssForCausalLM
 
 from assay.harness.results.quiet import quiet
 from assay.harness.tests.support.folders import edit_json, tiny
@@ -82,6 +82,27 @@ def fp8(folder: Path, dtype: torch.dtype) -> None:
         tensors[f"{name}_scale_inv"] = scale.reshape(1, 1)
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     quantised(folder, "fp8", activation_scheme="dynamic", weight_block_size=[128, 128])
+
+
+def mxfp4(folder: Path, dtype: torch.dtype) -> None:
+    """Experts in 4 bits, which transformers makes dense where there is no GPU."""
+    wide = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "head_dim": 8}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
+    config = GptOssConfig(
+        vocab_size=64, num_local_experts=2, num_experts_per_tok=1, **wide, **heads
+    )
+    GptOssForCausalLM(config).to(dtype).save_pretrained(folder)
+    tensors = load_file(folder / "model.safetensors")
+    drawn = torch.Generator().manual_seed(0)
+    for name in [name for name in tensors if name.endswith(("gate_up_proj", "down_proj"))]:
+        experts, features, outputs = tensors.pop(name).shape
+        groups = (experts, outputs, features // 32)
+        packed = torch.randint(256, (*groups, 16), generator=drawn, dtype=torch.uint8)
+        tensors[f"{name}_blocks"] = packed
+        exponents = torch.randint(118, 122, groups, generator=drawn, dtype=torch.uint8)
+        tensors[f"{name}_scales"] = exponents
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    quantised(folder, "mxfp4")
 
 
 def quantised(folder: Path, method: str, **settings: Any) -> None:
