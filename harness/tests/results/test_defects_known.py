@@ -31,8 +31,9 @@ def test_a_script_needs_the_library_only_and_says_what_it_saw(defect):
     tree = ast.parse(defect.source)
     imports = [each for each in ast.walk(tree) if isinstance(each, ast.Import | ast.ImportFrom)]
     modules = {getattr(each, "module", None) or each.names[0].name for each in imports}
-    # Adapters of transformers are made by peft.
-    allowed = {"peft", "tokenizers", "torch", "transformers"} | sys.stdlib_module_names
+    # What transformers itself reads files and adapters by.
+    libraries = {"gguf", "peft", "safetensors", "tokenizers", "torch", "transformers"}
+    allowed = libraries | sys.stdlib_module_names
     assert {module.partition(".")[0] for module in modules} <= allowed
     for word in ("expected: ", "observed: ", "sys.exit("):
         assert defect.source.count(word) == 1, word
