@@ -165,7 +165,8 @@ class Check:
         detection.own_goal = goal
         if not detection.sharp:
             detection.noise = min(detection.noise, noise)
-            detection.add(sensitivity.smallest_size(lambda size: beyond(*inject(size))))
+            goal = detection.goal
+            detection.add(sensitivity.smallest_size(lambda size: beyond(*inject(size)), goal))
 
     def sees_one_bit(self, observed: float, allowed: float = 0.0) -> None:
         """For a law about bits: ``observed`` is measured with one element moved by one unit in
@@ -199,7 +200,7 @@ class Check:
         comparison = self._comparison(tolerance)
         detection.noise = min(detection.noise, comparison.noise(expected))
         try:
-            detection.add(comparison.smallest_leak(expected, damaged))
+            detection.add(comparison.smallest_leak(expected, damaged, detection.goal))
         except Unsettled:
             return
         if (smallest_leak := self.record.example.smallest_leak) is not None:

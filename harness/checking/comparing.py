@@ -109,7 +109,7 @@ class Comparison:
         }
         return diagnosis.extent(rows, expected.oracle, allowed, self.row_mask(expected))
 
-    def smallest_leak(self, expected: Reference, damaged: Rows) -> float:
+    def smallest_leak(self, expected: Reference, damaged: Rows, goal: float) -> float:
         """The smallest leak towards the ``damaged`` rows that is rejected in the plain rows
         (`sensitivity.smallest_leak`).
         """
@@ -132,7 +132,7 @@ class Comparison:
             worst, allowed = self.worst(few(*rows.tensors), rows)
             return beyond(worst.error, allowed)
 
-        return sensitivity.smallest_leak(shared(expected.plain, expected), damaged, rejects)
+        return sensitivity.smallest_leak(shared(expected.plain, expected), damaged, rejects, goal)
 
     def noise(self, expected: Reference) -> float:
         """How far rounding alone moves the plain path, at most."""

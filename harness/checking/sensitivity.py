@@ -75,8 +75,11 @@ def leaking(observed: Rows, damaged: Rows) -> Callable[[float], Rows]:
     return lambda size: Rows({name: exact[name] + size * leaks[name] for name in exact})
 
 
-def smallest_leak(observed: Rows, damaged: Rows, rejects: Callable[[Rows], bool]) -> float:
-    """The smallest leak of `SIZES` that is rejected in whichever tensor it is injected.
+def smallest_leak(
+    observed: Rows, damaged: Rows, rejects: Callable[[Rows], bool], goal: float = math.inf
+) -> float:
+    """The smallest leak of `SIZES`, or the ``goal``, that is rejected in whichever tensor it is
+    injected.
 
     ``rejects`` compares the tensors in its argument.  Infinite where a leak as large as a row is
     not detected in some tensor, and NaN where no tensor has the control's shape.
@@ -84,7 +87,7 @@ def smallest_leak(observed: Rows, damaged: Rows, rejects: Callable[[Rows], bool]
 
     def smallest(name: str) -> float:
         leaky = leaking(observed.only(name), damaged.only(name))
-        return smallest_size(lambda size: rejects(leaky(size)))
+        return smallest_size(lambda size: rejects(leaky(size)), goal)
 
     shapes = {name: tensor.shape for name, tensor in damaged.tensors.items()}
     names = [
@@ -95,10 +98,15 @@ def smallest_leak(observed: Rows, damaged: Rows, rejects: Callable[[Rows], bool]
     return max(map(smallest, names), default=math.nan)
 
 
-def smallest_size(sees: Callable[[float], bool]) -> float:
-    """The smallest of `SIZES` for which ``sees`` is true, by bisection; infinite if none is."""
+def smallest_size(sees: Callable[[float], bool], goal: float = math.inf) -> float:
+    """The smallest of `SIZES` for which ``sees`` is true, by bisection; infinite if none is.
+
+    The ``goal`` is tried as well where it lies just below that one, between two sizes.
+    """
     place = bisect.bisect_left(SIZES, True, key=sees)
-    return SIZES[place] if place < len(SIZES) else math.inf
+    size = SIZES[place] if place < len(SIZES) else math.inf
+    between = place > 0 and SIZES[place - 1] < goal < size
+    return goal if between and sees(goal) else size
 
 
 def beyond_rounding(dtypes: Collection[str]) -> list[str]:

@@ -68,6 +68,14 @@ def test_the_smallest_size_that_is_seen_is_found_and_none_is_infinite():
     assert sensitivity.smallest_size(lambda size: False) == math.inf
 
 
+def test_a_goal_between_two_sizes_is_tried_itself():
+    seen = (1.2e-5).__lt__
+    assert sensitivity.smallest_size(seen, 1.25e-5) == 1.25e-5
+    assert sensitivity.smallest_size(seen, 1.1e-5) == pytest.approx(10**-4.875)
+    assert sensitivity.smallest_size(seen, 2e-5) == pytest.approx(10**-4.875)
+    assert sensitivity.smallest_size(lambda size: False, 1e-3) == math.inf
+
+
 def test_the_bluntest_tensor_decides_what_a_comparison_sees():
     rows = Rows({"state 0": drawn(0, 1, 9, 8), "logits": drawn(1, 1, 9, 8)})
     away = rows.map(lambda t: t.roll(1, 1))
