@@ -33,8 +33,8 @@ class Stated:
 
         Raises `Missing` where it cannot be saved.
         """
-        if subject.folder is not None:
-            return cls(configured.content(subject.folder), subject)
+        if (folder := configured.folder_of(subject)) is not None:
+            return cls(configured.content(folder), subject)
         with variants.saved(subject) as folder:
             return cls(configured.content(folder), variants.saved_and_loaded(subject))
 

@@ -110,10 +110,15 @@ class Display:
             self.progress.update(ruling.result)
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         """Stop the live line before the summary."""
         self.progress.stop()
         self._session = session
+        if not self._running and self.config.getini("plain"):  # a refusal is one line
+            reporter = self.config.pluginmanager.get_plugin("terminalreporter")
+            reporter.summary_stats = lambda: None
+            if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
+                reporter.write_line("no claim was selected")
 
     def pytest_terminal_summary(self) -> None:
         """The table of verdicts, and errors while files were written."""
@@ -169,7 +174,8 @@ class Display:
             if colour == "yellow" and "no tests ran" not in names:
                 good = self._session is not None and self._session.exitstatus == 0
                 colour = "green" if good else "red"
-            left_out = ("deselected", "warnings") if self.config.getini("plain") else ()
+            plain = self.config.getini("plain")
+            left_out = ("deselected", "warning", "warnings") if plain else ()
             return [
                 (text, {COLOURS[name]: True} if name in COLOURS else markup)
                 for name, (text, markup) in zip(names, parts, strict=True)

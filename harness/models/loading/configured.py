@@ -67,9 +67,14 @@ def shown(value: Any) -> str:
 @memo
 def differences_of(subject: Subject) -> list[Difference]:
     """Those between the subject and the config.json of the folder that it was loaded from."""
-    if subject.folder is None:
-        return []
-    return differences(content(subject.folder), subject)
+    folder = folder_of(subject)
+    return [] if folder is None else differences(content(folder), subject)
+
+
+def folder_of(subject: Subject) -> Path | None:
+    """The folder with the config.json by which the subject was loaded: not that of an adapter."""
+    folder = subject.folder
+    return folder if folder is not None and (folder / "config.json").is_file() else None
 
 
 def content(folder: Path | str) -> dict[str, Any]:
