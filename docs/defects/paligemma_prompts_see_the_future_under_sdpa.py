@@ -1,12 +1,12 @@
 """PaliGemma without token_type_ids is causal under eager attention, and sees all tokens under sdpa.
 
-Claims: C4, C5, C8, G2, G3
+Claims: A7, C1, C2, C4, C5, C6, C8, G1, G2, G3, G6, G7
 Types: paligemma
 Met by: whoever gives PaliGemma a prompt that its processor did not make, as ids alone
 Seen in: transformers 5.23.0, 5.24.0
 Expected: the same logits whatever computes the attention, and with padding too
-Observed: the second token's logits change by as much as they are with the last token under sdpa, and by 0 under
-    eager attention or with padding
+Observed: with the last token the second one's logits change by as much as they are under sdpa, and
+    by 0 under eager attention or with padding
 Cause: models/paligemma/modeling_paligemma.py, 246: without token types the mask is causal, and
     sdpa gets none in its place, so that `is_causal` of the attention modules decides; it is False,
     as the type sets `use_bidirectional_attention` (configuration_paligemma.py, 92) for its prefix
@@ -49,9 +49,7 @@ for how, mask in (("sdpa", None), ("eager", None), ("sdpa", padding)):
     config._attn_implementation = how
     model = PaliGemmaForConditionalGeneration(config).eval()
     with torch.no_grad():
-        one, other = (
-            model(input_ids=x, attention_mask=mask).logits[0, 1] for x in (ids, altered)
-        )
+        one, other = (model(input_ids=x, attention_mask=mask).logits[0, 1] for x in (ids, altered))
     name = how + (" and padding" if mask is not None else "")
     seen[name] = float((one - other).norm() / one.norm())
 print("expected: the second token's logits change alike with the last token, or not at all")

@@ -50,7 +50,8 @@ class Detection:
         """The relative size of an error that the law must detect.
 
         It is larger where rounding moves the subject far, since no comparison detects less; not
-        in 16 bits, where rounding does so on any subject and the goal allows for it.
+        in 16 bits, where rounding does so on any subject and the goal allows for it.  It is one
+        of the sizes that are tried, as an error between two of them counts as the larger.
         """
         if self.own_goal is not None:
             return self.own_goal
@@ -59,7 +60,7 @@ class Detection:
         if not self.wide or self.noise == math.inf:
             return goal
         relative = min(sensitivity.TIMES_NOISE * self.noise, sensitivity.MOST * goal)
-        return max(goal, relative)
+        return max(goal, sensitivity.tried(relative))
 
     @property
     def sharp(self) -> bool:
