@@ -1,6 +1,6 @@
 """Janus' generate() drops the caller's logits processors when it writes text.
 
-Claims: C4
+Claims: none
 Types: janus
 Met by: whoever passes logits_processor to generate(), as for constrained decoding
 Seen in: transformers 5.23.0, 5.24.0

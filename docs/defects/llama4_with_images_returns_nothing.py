@@ -6,9 +6,9 @@ Met by: whoever runs Llama4ForConditionalGeneration, the class that Llama 4's ch
 Seen in: transformers 5.24.0
 Expected: logits
 Observed: AttributeError: 'MoeCausalLMOutputWithPast' object has no attribute 'image_outputs'
-Cause: models/llama4/modeling_llama4.py, 1318: `image_outputs` is read from the text model's output,
-    which has none; those of the image are in `mm_encoder_outputs`. In other types the line reads
-    the output of a body, which passes them on.
+Cause: models/llama4/modeling_llama4.py, 1318: `image_outputs` is read from the text model's
+    output, which has none; those of the image are in `mm_encoder_outputs`. In other types the line
+    reads the output of a body, which passes them on.
 Fix: models/llama4/modeling_llama4.py, 1318: they are those of `mm_encoder_outputs`
 Upstream: not found by searching for "Llama4ForConditionalGeneration MoeCausalLMOutputWithPast
     image_outputs"

@@ -1,4 +1,4 @@
-"""PaliGemma without token_type_ids is causal under eager attention, and sees all tokens under sdpa.
+"""PaliGemma without token_type_ids is causal under eager attention and sees the future under sdpa.
 
 Claims: A7, C1, C2, C4, C5, C6, C8, G1, G2, G3, G6, G7
 Types: paligemma

@@ -2,7 +2,7 @@
 
 Claims: C2, C3, C9, C11, F1, F2
 Types: qwen2_5_omni_thinker, qwen3_omni_moe_thinker
-Met by: whoever runs the thinker without attention_mask, by embeddings or with a cache of their own,
+Met by: whoever runs the thinker without attention_mask, by embeddings or with their own cache,
     after a batch with one
 Seen in: transformers 5.23.0, 5.24.0
 Expected: a prompt has one answer, before and after another batch

@@ -1,9 +1,9 @@
-"""Unlimited-OCR loads an adapter without what it has on its text model.
+"""Unlimited-OCR and kin load an adapter without what it has on the text model.
 
 Claims: G10
-Types: unlimited_ocr
-Met by: whoever trains an adapter (LoRA) on Unlimited-OCR, saves and loads it: the text model's part
-    is a new one, which does nothing. A report of missing keys is printed
+Types: deepseek_ocr2, unlimited_ocr
+Met by: whoever trains an adapter (LoRA) on Unlimited-OCR, saves and loads it: the text model has
+    a new one, which does nothing. A report of missing keys is printed
 Seen in: transformers 5.23.0, 5.24.0
 Expected: what is loaded is what was saved
 Observed: 8 of 8 weights of the adapter differ
@@ -11,7 +11,7 @@ Cause: conversion_mapping.py, 2051: checkpoints say `model.layers.`, which is re
     expression that the module's name ends in, too: `language_model.layers.` becomes
     `language_model.language_model.layers.`. The model's own weights are saved by the checkpoints'
     name; adapters are saved by the modules' names.
-Fix: conversion_mapping.py, 2051: `model` has to be a whole word
+Fix: conversion_mapping.py, 2051: `model` has to be a whole word; the same for DeepSeek-OCR 2
 Upstream: not found by searching for "UnlimitedOcr adapter missing keys WeightRenaming"
 """
 

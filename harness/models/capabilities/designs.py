@@ -60,6 +60,11 @@ DESIGNS = (
         ),
     ),
     Design(
+        ("mistral_large4",),
+        ("relative-positions", "padding-by-mask"),
+        "queries are scaled by a logarithm of their position",
+    ),
+    Design(
         ("llama4", "llama4_text"),
         ("relative-positions", "padding-by-mask"),
         "queries of layers without rotation are scaled by a logarithm of their position",
