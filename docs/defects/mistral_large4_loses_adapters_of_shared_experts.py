@@ -2,13 +2,13 @@
 
 Claims: G10
 Types: mistral_large4
-Met by: whoever trains an adapter (LoRA) on all linear layers of Mistral Large 4, saves and loads it:
-    the shared experts have a new one, which does nothing. A report of missing keys is printed
+Met by: whoever trains an adapter (LoRA) on all linear layers of Mistral Large 4 and loads it: the
+    shared experts have a new one, which does nothing. A report of missing keys is printed
 Seen in: transformers 5.23.0, 5.24.0
 Expected: what is loaded is what was saved
 Observed: 6 of 6 weights of the adapter differ
-Cause: conversion_mapping.py, 2636: checkpoints say `.shared_experts.`, which is renamed wherever it
-    stands, and so the module's name, `.mlp.shared_experts.`, becomes `.mlp.mlp.shared_experts.`.
+Cause: conversion_mapping.py, 2636: checkpoints say `.shared_experts.`, which is renamed wherever
+    it stands, so the module's name, `.mlp.shared_experts.`, becomes `.mlp.mlp.shared_experts.`.
     The model's own weights are saved by the checkpoints' name; adapters by the modules' names.
 Fix: conversion_mapping.py, 2636: not after `.mlp`
 Upstream: not found by searching for "MistralLarge4 adapter shared_experts missing keys"
