@@ -50,8 +50,7 @@ class Detection:
         """The relative size of an error that the law must detect.
 
         It is larger where rounding moves the subject far, since no comparison detects less; not
-        in 16 bits, where rounding does so on any subject and the goal allows for it.  It is one
-        of the sizes that are tried, as an error between two of them counts as the larger.
+        in 16 bits, where rounding does so on any subject and the goal allows for it.
         """
         if self.own_goal is not None:
             return self.own_goal
@@ -60,7 +59,7 @@ class Detection:
         if not self.wide or self.noise == math.inf:
             return goal
         relative = min(sensitivity.TIMES_NOISE * self.noise, sensitivity.MOST * goal)
-        return max(goal, sensitivity.tried(relative))
+        return max(goal, relative)
 
     @property
     def sharp(self) -> bool:

@@ -101,11 +101,6 @@ def smallest_size(sees: Callable[[float], bool]) -> float:
     return SIZES[place] if place < len(SIZES) else math.inf
 
 
-def tried(size: float) -> float:
-    """The smallest of `SIZES` that is no smaller than ``size``."""
-    return SIZES[bisect.bisect_left(SIZES, size)]
-
-
 def beyond_rounding(dtypes: Collection[str]) -> list[str]:
     """For each dtype of 16 bits, by name: a line on the faults that only float32 would show."""
     fine = GOALS[torch.float32].other

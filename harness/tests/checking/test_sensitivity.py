@@ -11,9 +11,8 @@ from assay.claims.cache import test_causality, test_execution
 from assay.fixtures.prompts import prompts
 from assay.harness.checking import sensitivity
 from assay.harness.checking.check import MORE_RUNS, Broken, Check
-from assay.harness.checking.detection import Detection
 from assay.harness.checking.laws import law
-from assay.harness.checking.sensitivity import GOALS, SIZES, TIMES_NOISE, smallest_size
+from assay.harness.checking.sensitivity import GOALS, SIZES
 from assay.harness.models.reference.tolerances import (
     bit_equal,
     distance,
@@ -112,13 +111,6 @@ def test_a_law_on_a_model_that_rounding_moves_further_need_not_see_as_little():
     result = verdict(declared(50.0), toy("gpt2"), budget(4))
     assert result.verdict is Verdict.UPHELD
     assert 1e-5 < result.details[LEAK] <= result.details[LEAK_GOAL] < 1e-3
-
-
-def test_a_law_need_not_see_less_than_the_sizes_that_are_tried():
-    detection = Detection(toy("gpt2"), noise=1.1e-6)
-    detection.add(smallest_size(lambda size: size >= TIMES_NOISE * detection.noise))
-    assert detection.sharp
-    assert detection.goal < 1.34 * TIMES_NOISE * detection.noise
 
 
 def test_a_law_that_sees_no_small_leak_is_undecided_although_its_control_is_rejected():
