@@ -1,7 +1,8 @@
 """Caches of hybrid layers select rows of keys and values and not of states.
 
 Claims: C2 [batch_select_indices], C2 [batch_repeat_interleave]
-Types: falcon_h1, inkling_text, inkling2_loop_text, inkling2_text, zaya
+Types: falcon_h1, inkling2, inkling2_loop, inkling2_loop_text, inkling2_text, inkling_mm_model,
+    inkling_text, zaya
 Met by: own search and sampling loops that drop or repeat rows of a batch
 Seen in: transformers 5.23.0, 5.24.0
 Expected: a cache of which one row is kept goes on with that row

@@ -1,7 +1,7 @@
 """Models in 8 bits whose checkpoints fuse weights are saved in a way that cannot be loaded.
 
 Claims: G11 [8 bits]
-Types: hrm_text, nemo_speechlm
+Types: hrm_text, nemo_speechlm, unlimited_ocr
 Met by: whoever quantises such a model by bitsandbytes and saves it
 Seen in: transformers 5.23.0, 5.24.0
 Expected: from_pretrained() loads what save_pretrained() saved

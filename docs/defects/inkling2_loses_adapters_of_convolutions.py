@@ -1,7 +1,7 @@
 """Inkling 2 loads an adapter without what it has on its dynamic convolutions.
 
 Claims: G10
-Types: inkling2_loop_text, inkling2_text
+Types: inkling2, inkling2_loop, inkling2_loop_text, inkling2_text
 Met by: whoever trains an adapter (LoRA) on all linear layers of Inkling 2, saves and loads it: the
     convolutions' part is a new one, which does nothing. A report of missing keys is printed
 Seen in: transformers 5.23.0, 5.24.0

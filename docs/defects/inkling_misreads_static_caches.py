@@ -1,7 +1,7 @@
 """Inkling misreads static caches.
 
 Claims: C2, C3, C4, C5, G4
-Types: inkling_text, inkling2_loop_text, inkling2_text
+Types: inkling2, inkling2_loop, inkling2_loop_text, inkling2_text, inkling_mm_model, inkling_text
 Met by: whoever calls generate() with cache_implementation="static"
 Seen in: transformers 5.23.0, 5.24.0
 Expected: generate() with a static cache sees the logits that it sees without

@@ -1,10 +1,11 @@
 """A first chunk of one token does not hear that it is padding.
 
 Claims: C5
-Types: mamba2, bamba, falcon_h1, granitemoehybrid, inkling_text, inkling2_loop_text, inkling2_text,
-    jamba, kimi_linear, lara_mini, minimax, nemotron_h, nemo_speechlm, olmo_hybrid, qwen3_5,
-    qwen3_5_text, qwen3_5_moe, qwen3_5_moe_text, qwen3_next, qwen4_exp, qwen4_exp_text, zamba2,
-    zaya
+Types: mamba2, bamba, falcon_h1, glm5_next, granitemoehybrid, inkling2, inkling2_loop,
+    inkling2_loop_text, inkling2_text, inkling_mm_model, inkling_text, jamba, kimi_linear,
+    lara_mini, minicpm_ocr, minicpmv4_6, minicpmv4_7, minimax, nemotron_h, nemotron_h_omni,
+    nemo_speechlm, olmo_hybrid, qwen3_5, qwen3_5_text, qwen3_5_moe, qwen3_5_moe_text, qwen3_next,
+    qwen4_exp, qwen4_exp_text, zamba2, zaya
 Met by: generate() with prefill_chunk_size=1 on left-padded batches; custom loops that read a
     padded batch token by token
 Seen in: transformers 5.23.0, 5.24.0

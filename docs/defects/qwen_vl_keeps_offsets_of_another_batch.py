@@ -2,8 +2,8 @@
 
 Claims: F1, F2
 Types: cohere_compass, cosmos3_edge, cosmos3_omni, ernie4_5_vl_moe, glm46v, glm4v, glm4v_moe,
-    glm_ocr, hy_v4_vl, minicpmv4_7, paddleocr_vl, qwen2_5_vl, qwen2_vl, qwen3_5, qwen3_5_moe,
-    qwen3_vl, qwen3_vl_moe, qwen4_exp
+    glm_ocr, glmga, hy_v4_vl, minicpmv4_7, paddleocr_vl, qwen2_5_vl, qwen2_vl, qwen3_5,
+    qwen3_5_moe, qwen3_vl, qwen3_vl_moe, qwen4_exp
 Met by: whoever calls generate() with several prompts, and then the model with inputs_embeds alone,
     as for gradients with respect to the input or soft prompts
 Seen in: transformers 5.24.0

@@ -1,7 +1,7 @@
 """The trainer counts the first label of each row for classes whose name names no loss.
 
 Claims: G3
-Types: bert, bert-generation, ctrl, gpt-sw3, gpt2, openai-gpt
+Types: bert, bert-generation, ctrl, gpt-sw3, gpt2, nemotron_h_omni, openai-gpt
 Met by: whoever trains one of these models with Trainer, on labels that are the ids: gradients are
     smaller by the number of rows, divided by that of labels
 Seen in: transformers 5.23.0, 5.24.0

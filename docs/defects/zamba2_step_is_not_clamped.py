@@ -1,7 +1,7 @@
 """Zamba2 and NemotronH bound their time step in a chunk and not in a single step.
 
 Claims: C2, C4, C5, C8, G4, G7, G12
-Types: zamba2, nemotron_h, nemo_speechlm
+Types: zamba2, nemotron_h, nemotron_h_omni, nemo_speechlm
 Met by: everyone who calls generate(): a prompt is read with one rule and continued with another
 Seen in: transformers 5.23.0, 5.24.0
 Expected: the same logits whether the last token comes alone or with others

@@ -383,7 +383,7 @@ class _Watch(LogitsProcessor):
 def beams(subject: Subject, ids: Tensor, cached: bool) -> Beams:
     """`BEAMS` beams for each prompt of ``ids`` [batch, n].
 
-    Raises `Missing` where the model rejects them.
+    Raises `Missing` where the model rejects them, or calls no logits processor.
     """
     watch = _Watch()
     with refusals("beams", "cannot use beam search"):
@@ -396,5 +396,7 @@ def beams(subject: Subject, ids: Tensor, cached: bool) -> Beams:
             output_logits=True,
             logits_processor=LogitsProcessorList([watch]),
         )
+    if not watch.ids:
+        raise Missing("beams cannot be watched: generate() calls no logits processor")
     rows = Rows({"logits": torch.stack(output.logits, dim=1)})
     return Beams(ids.repeat_interleave(BEAMS, dim=0), watch.ids, rows)

@@ -11,8 +11,11 @@ from typing import Self
 from assay.harness.results.errors import BadInput
 from assay.harness.results.seeds import read_seed
 
-TASKS = ("causal", "masked", "seq2seq")
-"""The kinds of language model that a model type may be built as."""
+TASKS = ("causal", "masked", "seq2seq", "multimodal")
+"""The kinds of language model that a model type may be built as.
+
+A multimodal one also reads images or sound, and gets prompts of text.
+"""
 
 VARIANTS = ("linear", "dynamic", "yarn", "longrope", "llama3", "proportional", "partial")
 """Ways to change a tiny model's rotary positions: types of scaling, and a partial rotation."""

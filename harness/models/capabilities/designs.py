@@ -60,13 +60,18 @@ DESIGNS = (
         ),
     ),
     Design(
+        ("mistral_large4",),
+        ("relative-positions", "padding-by-mask"),
+        "queries are scaled by a logarithm of their position",
+    ),
+    Design(
         ("llama4", "llama4_text"),
         ("relative-positions", "padding-by-mask"),
         "queries of layers without rotation are scaled by a logarithm of their position",
         lambda config: config.attn_temperature_tuning and 0 in config.no_rope_layers,
     ),
     Design(
-        ("hunyuan_v1_dense", "hunyuan_v1_moe"),
+        ("hunyuan_v1_dense", "hunyuan_v1_moe", "hunyuan_vl"),
         ("relative-positions", "padding-by-mask"),
         "a norm with a weight for each channel comes after the rotation",
     ),
@@ -97,6 +102,12 @@ DESIGNS = (
         _has("layer_types", "compressed"),
     ),
     Design(
+        ("unlimited_ocr",),
+        ("cache", "cached-generation"),
+        "what a cache reads first is kept whole, and of later tokens a window",
+        _has("layer_types", "reference_sliding"),
+    ),
+    Design(
         ("longcat_flash",),
         ("steady-cost",),
         "experts that do nothing can be chosen",
@@ -107,6 +118,17 @@ DESIGNS = (
         ("steady-cost", "one-row-of-positions"),
         "the indexer scores whole blocks of keys, at each prompt's own positions",
         _has("layer_types", "indexed", "qwen_sparse"),  # the latter in transformers 5.17
+    ),
+    Design(
+        ("glm5_next",),
+        ("steady-cost",),
+        "keys are found in pools, which a step fills or begins",
+        lambda config: bool(getattr(config, "index_kpool", 0)),
+    ),
+    Design(
+        ("molmo2",),
+        ("parameter-gradients",),
+        "a model in training has to be told the kind of each token",
     ),
     Design(
         ("xlm", "flaubert"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import inspect
 import math
 import platform
 import uuid
@@ -25,6 +26,13 @@ from assay.harness.results.records import Attends, Recorded, RunRecord, SubjectR
 
 PACKAGES = ("torch", "transformers", "tokenizers", "safetensors", "numpy", "scipy", "hypothesis")
 """Packages whose versions are part of the evidence, with Python's and Assay's own."""
+
+
+_NOT_TEXT = {
+    "image inputs": ("pixel_values", "image_pixel_values"),
+    "audio inputs": ("input_features", "input_values", "audio_input_features"),
+}
+"""Inputs that no prompt has, with the arguments of forward that take them."""
 
 
 @dataclass(frozen=True)
@@ -121,12 +129,22 @@ def _described(subject: Subject, brake: float) -> SubjectRecord:
         layers=subject.layers,
         attention=subject.attention,
         dtype=dtype_name(subject.dtype),
-        attends=Attends(direction.ways, direction.why),
+        attends=Attends(direction.ways, direction.why + _left_out(subject)),
         recorded=_recorded(subject),
         capabilities=[name for name, why in reasons.items() if why is None],
         missing={name: why for name, why in reasons.items() if why is not None},
         not_honoured=list(map(str, configured.differences_of(subject))),
     )
+
+
+def _left_out(subject: Subject) -> str:
+    """The inputs of the model that no claim examines, in words."""
+    takes = inspect.signature(subject.model.forward).parameters
+    inputs = [
+        name for name, arguments in _NOT_TEXT.items() if not takes.keys().isdisjoint(arguments)
+    ]
+    what = f"; prompts hold text only: {' and '.join(inputs)} are not examined"
+    return what if inputs else ""
 
 
 def _context(subject: Subject, brake: float) -> int | None:

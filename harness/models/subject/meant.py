@@ -44,6 +44,9 @@ FIELDS: dict[str, dict[bool | str, str]] = {
 }
 """Fields of a text model's configuration that decide by themselves, and what their values mean."""
 
+PREFIXED = {"paligemma"}
+"""Types whose field is about a prefix that ``token_type_ids`` mark, which prompts here lack."""
+
 GENERATING = (
     "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
     "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES",
@@ -83,7 +86,7 @@ def direction(subject: Subject) -> Meant:
         return Meant(CAUSAL, "the decoder of an encoder-decoder writes token after token")
     model = subject.model
     return (
-        _by_field(subject.config)
+        _by_field(subject)
         or _by_class(subject)
         or _by_auto_map(model)
         or _by_name(model)
@@ -103,9 +106,11 @@ def is_causal(subject: Subject) -> bool:
     return meant.ways == CAUSAL
 
 
-def _by_field(config: Any) -> Meant | None:
+def _by_field(subject: Subject) -> Meant | None:
+    if subject.model.config.model_type in PREFIXED:
+        return None
     for field, says in FIELDS.items():
-        value = getattr(config, field, None)
+        value = getattr(subject.config, field, None)
         if isinstance(value, bool | str) and value in says:
             return Meant(says[value], f"the configuration says {field} = {value!r}")
     return None

@@ -33,26 +33,35 @@ def _own_part(tensor: Tensor) -> Tensor:
 class LookUps(Dispatching):
     """Records every embedding look-up: the matrix's `address` and the rows.
 
+    ``selected`` adds rows that are chosen in another way, as those of constants and of experts.
     A module's own arguments would not do: some modules count positions from their mask.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, selected: bool = False) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self.selected = selected
         self.lookups: list[tuple[int, Tensor]] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is torch.ops.aten.embedding.default:
             self.lookups.append((address(args[0]), _own_part(args[1])))
+        if self.selected and func is torch.ops.aten.index_select.default and args[1] == 0:
+            self.lookups.append((address(args[0]), _own_part(args[2])))
+        if self.selected and func is torch.ops.aten.index.Tensor and args[1][0] is not None:
+            self.lookups.append((address(args[0]), _own_part(args[1][0])))
         return func(*args, **(kwargs or {}))
 
 
 @dataclass(frozen=True)
 class _Table:
-    """A position embedding: its module, the row of a prompt's first token, and how many rows
-    beyond the last token's are also looked up.
+    """A position embedding: its module, its `address`, the row of a prompt's first token, and how
+    many rows beyond the last token's are also looked up.
+
+    The module is None where the rows are constants.
     """
 
     module: Any
+    place: int
     first: int
     beyond: int
 
@@ -77,14 +86,15 @@ def _lookup(subject: Subject) -> _Table | None:
         for module in modules
         if module is not words and module.weight.shape[1] in widths
     }
+    tables |= dict.fromkeys(map(address, _constants(subject.model)))
     subject(ids, states=False)  # an encoder reads its prompt once, now: its look-ups do not count
-    with LookUps() as look_ups:
+    with LookUps(selected=True) as look_ups:
         subject(ids, states=False)
     for place, numbers in look_ups.lookups:
         for rows in rows_of_prompt(numbers, n):
-            if place in tables and n > 1 and bool((rows.diff() == 1).all()):
+            if place in tables and len(rows) == n > 1 and bool((rows.diff() == 1).all()):
                 highest = max(int(each.max()) for at, each in look_ups.lookups if at == place)
-                return _Table(tables[place], int(rows[0]), highest - int(rows[-1]))
+                return _Table(tables[place], place, int(rows[0]), highest - int(rows[-1]))
     return None
 
 
@@ -92,6 +102,12 @@ def _is_table(module: Any) -> bool:
     """Whether rows could be looked up in it: not every embedding is an ``nn.Embedding``."""
     weight = getattr(module, "weight", None)
     return torch.is_tensor(weight) and weight.ndim == 2 and not isinstance(module, nn.Linear)
+
+
+def _constants(model: nn.Module) -> Iterator[Tensor]:
+    """The matrices of sinusoidal positions, by the name that they have in transformers."""
+    named = (getattr(module, "weights", None) for module in model.modules())
+    return (each for each in named if torch.is_tensor(each) and each.ndim == 2)
 
 
 def rows_of_prompt(numbers: Tensor, n: int) -> tuple[Tensor, Tensor]:
@@ -112,7 +128,7 @@ def position_table(subject: Subject) -> Any:
 def position_offset(subject: Subject) -> int:
     """The row of a prompt's first token in the position embedding; 0 without one."""
     table = _lookup(subject)
-    return 0 if table is None else table.first
+    return 0 if table is None or table.module is None else table.first
 
 
 def positions_beyond(subject: Subject) -> int:
@@ -121,7 +137,7 @@ def positions_beyond(subject: Subject) -> int:
     A model that predicts several tokens at once reads the rows of those to come.
     """
     table = _lookup(subject)
-    return 0 if table is None else table.beyond
+    return 0 if table is None or table.module is None else table.beyond
 
 
 @memo
@@ -130,14 +146,14 @@ def first_position(subject: Subject) -> int:
 
     Some models add the offset of their rows to the ids, others expect it in them.
     """
-    table, offset = position_table(subject), position_offset(subject)
-    if table is None or offset == 0 or subject.positions_argument is None:
+    table = _lookup(subject)
+    if table is None or table.first == 0 or subject.positions_argument is None:
         return 0
+    offset = table.first
     ids = subject.content(torch.zeros((1, 1), dtype=torch.long, device=subject.device))
-    with LookUps() as look_ups:
+    with LookUps(selected=True) as look_ups:
         subject(ids, positions=torch.full((1,), offset, device=subject.device), states=False)
-    place = address(table.weight)
-    pairs = [rows_of_prompt(numbers, 1) for at, numbers in look_ups.lookups if at == place]
+    pairs = [rows_of_prompt(numbers, 1) for at, numbers in look_ups.lookups if at == table.place]
     return offset if len(pairs) == 1 and offset in map(int, pairs[0]) else 0
 
 

@@ -36,6 +36,7 @@ SAVED = {
     "BertGenerationEncoder": ("bert-generation", {}, "both"),
     "Qwen2Model": ("qwen2", {"is_causal": False}, "both"),
     "LlamaForCausalLM": ("llama", {"is_causal": False}, "both"),
+    "PaliGemmaForConditionalGeneration": ("paligemma", {}, "causal"),
     "Gemma3TextModel": ("gemma3_text", {"use_bidirectional_attention": True}, "both"),
 }
 """Class → its model type, what its configuration says, and what it is meant to be."""

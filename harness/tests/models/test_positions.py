@@ -68,6 +68,9 @@ def test_a_model_that_looks_ahead_in_its_table_takes_that_much_less():
 def test_some_models_add_the_offset_themselves_and_some_want_it_added():
     assert positions.first_position(toy("opt")) == 0
     assert positions.first_position(toy("roberta")) == 2
+    constants = toy("kosmos-2.5")  # and a table of two segments, of which a prompt reads one row
+    assert positions.first_position(constants) == 2
+    assert positions.position_table(constants) is None
 
 
 @pytest.mark.parametrize("model_type", ["gpt2", "opt", "roberta"])

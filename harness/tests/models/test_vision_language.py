@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 import transformers
-from transformers import AutoConfig, AutoModelForImageTextToText, PreTrainedModel
+from transformers import AutoConfig
 
-from assay.fixtures.families import shrunk
+from assay.fixtures.families import tiny
 from assay.fixtures.subjects import load
 from assay.harness.models import capabilities
 from assay.harness.models.loading import checkpoints
-from assay.harness.models.loading.runs import Options
+from assay.harness.models.loading.runs import Options, describe_subject
+from assay.harness.models.subject.offer import Offer
 from assay.harness.results.errors import BadInput
 from assay.harness.tests.support.folders import edit_json, edit_weights
 
@@ -38,11 +38,6 @@ RELEASED = {
 """What released folders of a type name as their architecture."""
 
 
-def tiny(model_type: str) -> PreTrainedModel:
-    torch.manual_seed(0)
-    return AutoModelForImageTextToText.from_config(shrunk(AutoConfig.for_model(model_type)))
-
-
 @pytest.mark.parametrize("model_type", RELEASED)
 def test_the_class_that_a_folder_names_is_loaded(model_type: str) -> None:
     config: Any = AutoConfig.for_model(model_type)
@@ -57,17 +52,43 @@ def test_a_type_without_architectures_is_a_text_model() -> None:
     )
 
 
-@pytest.mark.parametrize("model_type", ["mistral3", "llava", "qwen3_vl"])
-def test_its_head_is_examined(model_type: str, tmp_path: Path) -> None:
-    tiny(model_type).save_pretrained(tmp_path)
-    has = capabilities.probe(load(str(tmp_path), Options()))
+@pytest.mark.parametrize(
+    ("model_type", "form"),
+    [
+        ("mistral3", "tiny:mistral3"),
+        ("qwen3_vl", "tiny:qwen3_vl"),
+        ("qwen3_5", "tiny:multimodal:qwen3_5"),  # its text model is a type, too
+    ],
+)
+def test_its_head_is_examined_and_judged_as_the_tiny_model_of_its_type(
+    model_type: str, form: str, tmp_path: Path
+) -> None:
+    tiny(model_type, kind="multimodal").save_pretrained(tmp_path)
+    subject = load(str(tmp_path), Options())
+    has = capabilities.probe(subject)
     for name in ("lm-head", "generation", "cache", "loss"):
         assert has.why_missing(name) is None
+    assert isinstance(subject.offer, Offer)
+    assert (subject.offer.type, subject.offer.form) == (f"multimodal:{model_type}", form)
+
+
+@pytest.mark.parametrize(
+    ("spec", "inputs"),
+    [
+        ("tiny:llava", "image inputs"),
+        ("tiny:qwen2_audio", "audio inputs"),
+        ("tiny:gemma3_text", ""),
+    ],
+)
+def test_what_is_no_text_is_said_to_be_left_out(spec: str, inputs: str) -> None:
+    why = describe_subject(load(spec, Options())).attends.why
+    said = f"; prompts hold text only: {inputs} are not examined"
+    assert why.endswith(said) if inputs else "text only" not in why
 
 
 def test_a_head_that_no_file_holds_is_named(tmp_path: Path) -> None:
     """transformers#43429: the text model's configuration ties it, the whole one's does not."""
-    tiny("mistral3").save_pretrained(tmp_path)
+    tiny("mistral3", kind="multimodal").save_pretrained(tmp_path)
     edit_json(tmp_path / "config.json", tie_word_embeddings=False)
     edit_weights(tmp_path, lambda weights: weights.pop("lm_head.weight", None))
     with pytest.raises(BadInput, match=r"its weights lack 'lm_head\.weight'"):

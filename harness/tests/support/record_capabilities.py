@@ -38,7 +38,7 @@ def main(arguments: Sequence[str]) -> None:
     """Print the table, and record; raises `BadInput` for an unknown type."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("types", nargs="*", metavar="TYPE", help="such as llama (default: all)")
-    parser.add_argument("--kind", help="causal, masked or seq2seq (default: all three)")
+    parser.add_argument("--kind", help="causal, masked, seq2seq or multimodal (default: all)")
     parser.add_argument("--record", type=Path, metavar="FILE")
     options = parser.parse_args(arguments)
     print(f"| {' | '.join(HEADS)} |\n{'|---' * len(HEADS)}|")
