@@ -35,8 +35,8 @@ class Stated:
         """
         if (folder := configured.folder_of(subject)) is not None:
             return cls(configured.content(folder), subject)
-        with variants.saved(subject) as folder:
-            return cls(configured.content(folder), variants.saved_and_loaded(subject))
+        with variants.saved(subject) as saved:
+            return cls(configured.content(saved), variants.saved_and_loaded(subject))
 
     @property
     def differences(self) -> list[Difference]:

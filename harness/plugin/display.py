@@ -115,7 +115,7 @@ class Display:
         self.progress.stop()
         self._session = session
         if not self._running and self.config.getini("plain"):  # a refusal is one line
-            reporter = self.config.pluginmanager.get_plugin("terminalreporter")
+            reporter: Any = self.config.pluginmanager.get_plugin("terminalreporter")
             reporter.summary_stats = lambda: None
             if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
                 reporter.write_line("no claim was selected")
