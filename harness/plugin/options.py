@@ -70,8 +70,8 @@ def add(parser: pytest.Parser) -> None:
         metavar="MODEL",
         help="a folder, a GGUF file, a hub id, reference[:SIZE], untrained:SIZE:SEED, "
         "tiny:MODEL_TYPE, tiny:* or tiny:KIND:* for all that fit (KIND: causal, masked, seq2seq, "
-        "multimodal) or geometry:NAME, and any of them with +FAULT (assay faults); may be given several times "
-        "(default: reference)",
+        "multimodal) or geometry:NAME, and any of them with +FAULT (assay faults); may be given "
+        "several times (default: reference)",
     )
     add(
         "--claim",
