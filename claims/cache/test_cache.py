@@ -28,7 +28,8 @@ LONGEST = 96
 @pytest.mark.parametrize("kind", caches.KINDS)
 def test_cached_decoding_equals_recomputation(subject, kind, draw, check):
     caches.make(subject, kind, 1, 1)  # skip a kind of cache that the model lacks
-    prompt = draw(prompts(subject, 2, LONGEST, rows=3, at_edges=True), "prompt")
+    far = 2 * (kind == "default")  # the cache of every user
+    prompt = draw(prompts(subject, 2, LONGEST, rows=3, at_edges=True, far=far), "prompt")
     chunks = draw(chunkings(prompt, subject=subject), "chunks")
     if kind == "sliding":
         window, read = subject.window or 1, prompt.length - chunks[-1]  # before the last chunk

@@ -27,7 +27,7 @@ def test_generation_is_the_same_with_and_without_the_cache(subject, mode, draw, 
         caches.make(subject, "static", 1, 1)
     if mode == "assisted":
         capabilities.require(subject, "chunks-beside-cache")  # a draft is read in one chunk
-    prompt = draw(short_prompts(subject, rows=1), "prompt")
+    prompt = draw(short_prompts(subject, rows=1, far=int(mode == "greedy")), "prompt")
     plain = generation.scores(subject, prompt.ids, mode, cached=False)
     cached = decoded(subject, prompt.ids, mode, plain, draw)
     expected = plain.reference(subject)
@@ -110,5 +110,5 @@ def decoded(subject, ids, mode, plain, draw):
 
 
 def short_prompts(subject, **how):
-    """Prompts of up to 32 tokens that leave room for the continuation."""
+    """Prompts of up to 32 tokens, or at edges, that leave room for the continuation."""
     return prompts(subject, longest=32, at_edges=True, room=generation.NEW_TOKENS, **how)

@@ -25,7 +25,7 @@ NEIGHBOUR = "a neighbour's row in place of one's own"
     control=NEIGHBOUR,
 )
 def test_padding_and_batch_mates_change_nothing(subject, draw, check):
-    prompt = draw(prompts(subject, shortest=2, at_edges=True), "prompt")
+    prompt = draw(prompts(subject, shortest=2, at_edges=True, far=2), "prompt")
     batch = padding.ragged(subject, prompt.ids, draw(lengths(prompt), "lengths"))
     rows = subject.rows(batch.ids, mask=batch.mask, positions=batch.positions)
     padding.each_alone(check, prompt.ids, batch, rows)

@@ -7,7 +7,7 @@ import copy
 import torch
 from hypothesis import strategies as st
 
-from assay.fixtures.prompts import other_ids, prompts
+from assay.fixtures.prompts import LONGEST, other_ids, prompts
 from assay.harness.checking.laws import law
 from assay.harness.models import capabilities
 from assay.harness.models.capabilities import Missing
@@ -76,7 +76,7 @@ def test_copies_of_a_prefix_are_continued_alike(subject, draw, check):
     enough=6,
 )
 def test_a_prompt_read_in_chunks_is_continued_alike(subject, draw, check):
-    prompt = draw(short_prompts(subject, 1), "prompt")
+    prompt = draw(short_prompts(subject, 1, far=0), "prompt")
     size = draw(st.integers(1, max(1, prompt.length - 1)), "chunk")
     whole = generation.scores(subject, prompt.ids, "greedy", cached=False)
     chunks = generation.scores(subject, prompt.ids, "greedy", cached=True, prefill_chunk_size=size)
@@ -99,8 +99,8 @@ def cache_of(subject, ids):
     return subject(ids, keep=True, states=False).cache
 
 
-def short_prompts(subject, turns_taken):
-    """Prompts of 2 to 16 tokens that leave room for their continuations.
+def short_prompts(subject, turns_taken, far=1):
+    """Prompts of 2 to 16 tokens, or far ones, that leave room for their continuations.
 
     These end before the frequencies of a rotation switch, as cached keys keep theirs, unless the
     model then reads all tokens again.  Raises `Missing` where there is no room.
@@ -108,7 +108,9 @@ def short_prompts(subject, turns_taken):
     context = subject.context
     if "rotation-made-again" in capabilities.probe(subject):
         context = rotations.longest(subject.config)
-    room = (context or 96) - turns_taken * (generation.NEW_TOKENS + 4)
+    taken = turns_taken * (generation.NEW_TOKENS + 4)
+    room = (context or 96) - taken
     if room < 2:
         raise Missing(f"generation: a context of {context} tokens has too little room")
-    return prompts(subject, shortest=2, longest=min(16, room), rows=2)
+    far = far if (subject.context or LONGEST) - taken >= 16 else 0
+    return prompts(subject, 2, min(16, room), rows=2, room=taken if far else 0, far=far)

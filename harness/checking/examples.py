@@ -207,7 +207,9 @@ class Examples:
             value = data.draw(strategy, label=label)
             if (size := _size(value)) is not None:
                 self.size = size
-            self.check.record.at_edges |= getattr(value, "at_edges", False)
+            record = self.check.record
+            record.at_edges |= getattr(value, "at_edges", False)
+            record.goal = max(record.goal, getattr(value, "goal", 0))
             inputs[label] = value.show(self.subject) if hasattr(value, "show") else repr(value)
             return value
 

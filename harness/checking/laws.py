@@ -198,12 +198,16 @@ def _edges(subject: Subject, record: Record) -> dict[str, Any]:
 
 
 def _short_of(subject: Subject, record: Record) -> str:
-    """The note of an upheld law whose prompts should pass every edge, on those that none does."""
+    """The note of an upheld law whose prompts should pass every edge, on those that none does; or
+    on the tokens of the longest prompt, where one should have more.
+    """
     _, beyond = edges.passed(subject, record.tokens)
-    if not record.at_edges or not beyond:
-        return ""
     names = ", ".join(f"{name} of {size}" for name, size in beyond.items())
-    return f"compared up to {record.tokens} tokens, not past {names}"
+    if record.at_edges and names:
+        return f"compared up to {record.tokens} tokens, not past {names}"
+    if 0 < record.tokens < record.goal:
+        return f"compared up to {record.tokens} tokens, not {record.goal}"
+    return ""
 
 
 def _overflow(subject: Subject) -> str:

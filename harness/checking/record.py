@@ -44,6 +44,8 @@ class Record:
     """Tokens of the longest prompt that was compared."""
     at_edges: bool = False
     """Whether the law's prompts are to pass the model's windows and chunks."""
+    goal: int = 0
+    """Tokens that one of the law's prompts is to have; 0 where the model is large."""
     reached: dict[str, bool] = field(default_factory=dict)
     """What an example has to reach for the law to say anything, and whether one did."""
     by_reference: bool = False

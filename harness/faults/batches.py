@@ -10,7 +10,7 @@ from torch import Tensor
 
 from assay.harness.faults.bed import Bed
 from assay.harness.faults.calls import AttentionCall, Pass
-from assay.harness.faults.catalogue import fault
+from assay.harness.faults.catalogue import FAR, fault
 from assay.harness.faults.spots import biases, experts, first_block, last_block, sdpa
 from assay.harness.models.subject import roles
 from assay.harness.models.subject.roles import Role
@@ -42,6 +42,18 @@ def _all_content(forward: Pass, kwargs: dict[str, Any]) -> None:
 )
 def _lone_content(forward: Pass, kwargs: dict[str, Any]) -> None:
     if forward.rows == 1:
+        _all_content(forward, kwargs)
+
+
+@fault(
+    "padding-mask-ignored-in-a-wide-batch",
+    f"in a batch of more than {FAR} positions, padding is seen like other tokens",
+    caught_by=["C5"],
+    needs=["padding", "far prompts"],
+    at=Bed.arguments,
+)
+def _wide_content(forward: Pass, kwargs: dict[str, Any]) -> None:
+    if forward.new > FAR:
         _all_content(forward, kwargs)
 
 

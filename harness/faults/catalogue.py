@@ -203,6 +203,17 @@ def _loss_over_batches(subject: Subject) -> None:
         raise Missing("the model ignores it already (docs/defects)")
 
 
+FAR = 200
+"""The position at which some faults begin, which no configuration names."""
+
+
+@part("far prompts")
+def _far_prompts(subject: Subject) -> None:
+    """Prompts go well beyond the position at which those faults begin."""
+    if subject.context is not None and subject.context < FAR + 64:
+        raise Missing(f"a context of {subject.context} tokens is too short")
+
+
 @part("encoder")
 def _encoder(subject: Subject) -> None:
     if not subject.is_encoder_decoder:

@@ -13,7 +13,7 @@ from transformers import LogitsProcessorList
 
 from assay.harness.faults.bed import Bed
 from assay.harness.faults.calls import CacheRead, Pass, own_cache
-from assay.harness.faults.catalogue import fault
+from assay.harness.faults.catalogue import FAR, fault
 from assay.harness.faults.spots import output
 from assay.harness.models.subject import roles
 from assay.harness.models.subject.roles import Role
@@ -36,6 +36,20 @@ def _last_as_before(entries: Tensor) -> Tensor:
 def _shifted(read: CacheRead) -> CacheRead:
     # Keys are rolled among the same slots, so that each value belongs to another's key.
     return replace(read.past_changed(lambda t: t.roll(1, -2)), values=read.values)
+
+
+@fault(
+    "far-keys-shifted",
+    f"cached keys from position {FAR} on are one position later than their values",
+    caught_by=["C2", "C4", "G7"],
+    needs=[*KV, "far prompts"],
+    at=Bed.reading,
+)
+def _far_shifted(read: CacheRead) -> CacheRead:
+    def far_rolled(keys: Tensor) -> Tensor:
+        return torch.cat([keys[..., :FAR, :], keys[..., FAR:, :].roll(1, -2)], dim=-2)
+
+    return replace(read.past_changed(far_rolled), values=read.values)
 
 
 @fault(

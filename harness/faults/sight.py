@@ -11,7 +11,7 @@ from torch import Tensor
 from assay.harness.faults import anatomy
 from assay.harness.faults.bed import Bed
 from assay.harness.faults.calls import AttentionCall, Pass
-from assay.harness.faults.catalogue import fault
+from assay.harness.faults.catalogue import FAR, fault
 from assay.harness.faults.spots import every_block, first_block, last_block, sdpa
 from assay.harness.models.capabilities.probing import PROBE
 from assay.harness.models.subject import masks, roles
@@ -83,6 +83,16 @@ def _one_head_leaks(
 )
 def _leak_past_a_length(bed: Bed) -> None:
     first_block(bed, partial(_next_leaks, first=CROP))
+
+
+@fault(
+    "future-seen-far-on",
+    f"from position {FAR} on, every position sees the next one",
+    caught_by=["C1"],
+    needs=["causal", "blocks", "far prompts"],
+)
+def _leak_far_on(bed: Bed) -> None:
+    first_block(bed, partial(_next_leaks, first=FAR))
 
 
 @fault(

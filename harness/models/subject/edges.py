@@ -51,15 +51,19 @@ def steps(subject: Subject) -> list[int]:
     return sorted(size for size in {*named(subject).values(), KERNEL} if size <= most)
 
 
-def beyond(subject: Subject, room: int = 0, context: int | None = None) -> int | None:
+def beyond(
+    subject: Subject, room: int = 0, context: int | None = None, least: int = 0
+) -> int | None:
     """The length of a prompt past every edge that one can pass; None where there is none.
 
     ``room`` tokens of the ``context``, or of the subject's, stay free.  A prompt of a large model
-    may be shorter than its edges (`lengths.farthest`).
+    may be shorter than its edges (`lengths.farthest`).  With ``least`` it has so many tokens or
+    more, edges or not, as far as the context reaches.
     """
     most = _most(subject, room, context)
-    edge = _last(subject, most)
-    return None if edge is None else int(min(most, edge + min(edge, PAST)))
+    edge = _last(subject, most) or 0
+    length = int(min(most, max(least, edge + min(edge, PAST))))
+    return length if length > 0 else None
 
 
 def before(subject: Subject, room: int, context: int | None = None) -> int | None:

@@ -19,6 +19,10 @@ SHORT = 8
 LONG = 256
 """The length of the longest prompts: long enough for any effect of length."""
 
+FAR = 304
+"""Tokens of one prompt of some laws, where the model is small: faults show past lengths that no
+field of a configuration names.
+"""
 
 FEWEST = 16
 """Prompts of a large model have up to this many tokens, and more where its ``reach`` allows."""
@@ -37,6 +41,11 @@ def usual_longest(subject: Subject) -> int:
     """The tokens of a usual prompt, so that one pass costs at most the subject's ``reach``."""
     within = subject.settings.reach / _parameters(subject)
     return LONG if within > LONG else max(FEWEST, int(within))
+
+
+def far_length(subject: Subject) -> int:
+    """The tokens of the prompt that goes beyond all others; 0 where one pass costs too much."""
+    return FAR if usual_longest(subject) == LONG else 0
 
 
 MOST_LOGITS = 2**29

@@ -10,13 +10,27 @@ import torch
 from assay.claims.cache.test_cache import (
     test_cached_decoding_equals_recomputation as cached_decoding,
 )
+from assay.claims.cache.test_causality import test_a_prefix_ignores_what_follows_it as prefixes
+from assay.claims.cache.test_generation import (
+    test_generation_is_the_same_with_and_without_the_cache as generation,
+)
+from assay.claims.cache.test_padding import test_padding_and_batch_mates_change_nothing as padding
+from assay.claims.running.test_prefixes import (
+    test_copies_of_a_prefix_are_continued_alike as copies,
+)
+from assay.claims.running.test_prefixes import (
+    test_turns_on_one_cache_are_those_read_again as turns,
+)
 from assay.fixtures.prompts import LONGEST, prompts
+from assay.harness import faults
 from assay.harness.checking.laws import law
+from assay.harness.checking.profiles import PROFILES
 from assay.harness.models.subject import edges
+from assay.harness.models.subject.lengths import FAR
 from assay.harness.results.expectations import judge
 from assay.harness.results.verdicts import NOT_PASSED, NOT_REACHED, PASSED, Verdict
 from assay.harness.tests.support.completed import completed
-from assay.harness.tests.support.toys import budget, fresh, verdict
+from assay.harness.tests.support.toys import budget, fresh, verdict, with_settings
 
 WIDE = 300
 """A window longer than any usual prompt."""
@@ -90,3 +104,45 @@ def test_a_cache_that_never_slid_is_not_reached_and_fails_no_run():
     assert f"a window of {WIDE} tokens that slides" in result.details[NOT_REACHED]
     judgement = judge(result, None)
     assert (judgement.status, judgement.fails) == ("inconclusive", False)
+
+
+FAR_ON = [
+    (prefixes, {}, "future-seen-far-on"),
+    (cached_decoding, {"kind": "default"}, "far-keys-shifted"),
+    (generation, {"mode": "greedy"}, "far-keys-shifted"),
+    (padding, {}, "padding-mask-ignored-in-a-wide-batch"),
+    (turns, {}, "far-keys-shifted"),
+    (copies, {}, "far-keys-shifted"),
+]
+"""Laws with a far prompt, and a fault that shows nowhere else."""
+
+
+@pytest.mark.parametrize(("body", "arguments", "fault"), FAR_ON)
+def test_a_far_prompt_shows_what_no_other_does(body, arguments, fault):
+    sound = fresh("llama")
+    sound.model.config.max_position_embeddings = 512
+
+    def result(subject):
+        return verdict(body, subject, PROFILES["glance"], arguments=arguments)
+
+    kept = result(sound)
+    assert (kept.verdict, kept.reason) == (Verdict.UPHELD, ""), "one prompt has FAR tokens"
+    with faults.injected(faults.named(fault), sound) as subject:
+        assert result(subject).verdict is Verdict.REFUTED
+
+
+def test_a_context_too_short_for_a_far_prompt_is_reported():
+    result = verdict(prefixes, fresh("llama"), PROFILES["glance"])
+    assert (result.verdict, result.reason) == (
+        Verdict.UPHELD,
+        f"compared up to 64 tokens, not {FAR}",
+    )
+
+
+def test_a_large_model_has_no_far_prompt():
+    subject = fresh("llama")
+    subject.model.config.max_position_embeddings = 512
+    assert completed(prompts(subject, 2, far=1))[0].length == FAR
+    large = with_settings(subject, reach=200.0 * subject.model.num_parameters())
+    prompt, _, _ = completed(prompts(large, 2, far=1))
+    assert (prompt.goal, prompt.length) < (1, FAR)

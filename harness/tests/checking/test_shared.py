@@ -22,6 +22,7 @@ LIMITS = [
     {"shortest": 2, "at_edges": True},
     {"shortest": 2, "longest": 48, "rows": 3, "at_edges": True},
     {"shortest": 3, "longest": 16, "rows": 2, "least_rows": 2},
+    {"shortest": 2, "rows": 2, "far": 2},
     {"longest": 1, "rows": 1},
 ]
 
