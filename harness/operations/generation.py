@@ -108,9 +108,8 @@ class Generated:
                 again = _forced(which, self.prompt, self.ids)
                 return Rows({"logits": torch.stack(again.logits, dim=1)})
 
-            return Reference(
-                self.rows, forced(reference_of(subject)), run_elsewhere(lambda: forced(subject))
-            )
+            elsewhere = run_elsewhere(lambda: forced(subject))
+            return Reference(self.rows, forced(reference_of(subject)), elsewhere)
         elsewhere = run_elsewhere(lambda: self.recomputed(subject, subject))
         return Reference(self.rows, self.recomputed(subject, reference_of(subject)), elsewhere)
 
@@ -348,8 +347,9 @@ class Beams:
         own = [self._without(subject, plain, step) for step in range(len(self.ids))]
 
         def uncached(which: Subject) -> Rows:
-            rows = [_recomputed(which, self.prompt, ids).last for ids in self.ids]
-            return Rows.along_positions(rows)
+            return Rows.along_positions(
+                [_recomputed(which, self.prompt, i).last for i in self.ids]
+            )
 
         elsewhere = run_elsewhere(lambda: uncached(subject))
         return Reference(Rows.along_positions(own), uncached(reference_of(subject)), elsewhere)
