@@ -96,9 +96,8 @@ class Generated:
         """The same steps' logits in float64, in one pass over the generated tokens.
 
         An MoE model reports there how clearly its experts are chosen (`Rows.row_mask`).  A model
-        that is not causal generates the same tokens again: a pass over all of them computes
-        something else, and some models get more inputs than tokens.  Nor does one pass do where
-        the frequencies of a rotation switch on the way.
+        that is not causal, or whose rotation switches on the way, generates the same tokens again:
+        one pass over all of them computes something else.
         """
         steps = self.ids.shape[1]
         switch = rotations.switch(subject.config) or math.inf

@@ -7,7 +7,7 @@ did, so that what it writes has the names and shapes of the files.
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import redirect_stderr
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -79,6 +79,7 @@ def compared(subject: Subject, saved: str) -> Comparison:
     Bits are compared in the dtype that the model has.  A parameter that is in no file is unequal,
     unless it is tied to one that is, or has the bits of a tensor of another name.  A square matrix
     that loading transposes by its shape alone is to be transposed if another one of its module is.
+    A table of the input that is in no file is to be the one that is.
     """
     assert subject.folder is not None
     result, model = Comparison(), subject.model
@@ -115,7 +116,40 @@ def compared(subject: Subject, saved: str) -> Comparison:
             result.unequal.append(Unequal(stored.name, share, why))
             result.equal -= 1
     _by_content(left, unnamed, model, result)
+    files = {each.name for each, _ in in_folder(subject.folder, subject.name)}
+    result.unequal += _unlike_tables(model, files)
     return result
+
+
+def _unlike_tables(model: nn.Module, files: set[str]) -> Iterator[Unequal]:
+    """The tables of the input that are in no file, tied to another weight than the table that is.
+
+    An encoder whose table is tied to the head is none that any file describes.
+    """
+    tables = {
+        f"{name}.weight": module.weight
+        for name, module in model.named_modules(remove_duplicate=False)
+        if isinstance(module, nn.Embedding)
+    }
+    stored = {name: table for name, table in tables.items() if name in files}
+    for name, table in tables.items():
+        others = [o for o in stored if o.rpartition(".")[0].endswith(_last(name))]
+        if name in files or not others or any(stored[o].shape != table.shape for o in others):
+            continue
+        own = {
+            each
+            for each, weight in model.named_parameters(remove_duplicate=False)
+            if weight is table
+        }
+        share = min(bit_equal(stored[other], table) for other in others)
+        if share and own & files:
+            tied = min(own & files)
+            yield Unequal(name, share, f"is in no file, and is {tied} in place of {others[0]}")
+
+
+def _last(name: str) -> str:
+    """The last part of the name of a weight's module."""
+    return f".{name.split('.')[-2]}"
 
 
 def _module(name: str) -> str:

@@ -15,6 +15,7 @@ from transformers import Qwen3VLMoeConfig, Qwen3VLMoeForConditionalGeneration
 
 from assay.claims.cache import test_execution
 from assay.claims.loading import test_loading
+from assay.fixtures import own_code
 from assay.fixtures.subjects import load
 from assay.harness.models.loading.runs import Options
 from assay.harness.models.subject import Subject
@@ -312,3 +313,30 @@ def test_what_loading_from_gguf_changes_breaks_it(
     held = verdict(GGUF, subject, budget(1))
     assert held.verdict is Verdict.REFUTED
     assert where in held.counterexample.where
+
+
+def test_an_encoder_whose_table_is_the_head_breaks_it(tmp_path: Path) -> None:
+    """transformers#48154: T5 1.1 in a file without ``shared``, tied by another name."""
+
+    def under_other_names(weights: dict[str, torch.Tensor]) -> None:
+        weights["decoder.embed_tokens.weight"] = weights.pop("shared.weight")
+        weights["lm_head.weight"] = torch.randn_like(weights["decoder.embed_tokens.weight"])
+
+    tiny("t5", tie_word_embeddings=False).save_pretrained(tmp_path)
+    edit_weights(tmp_path, under_other_names)
+    subject = load(str(tmp_path), Options())
+    assert verdict(LAW, subject, budget(1)).verdict is Verdict.UPHELD
+    subject.model.encoder.embed_tokens.weight = subject.model.lm_head.weight
+    result = verdict(LAW, subject, budget(1))
+    assert result.verdict is Verdict.REFUTED
+    assert "encoder.embed_tokens.weight is in no file, and is lm_head.weight" in result.reason
+
+
+def test_a_function_that_only_loads_a_folder_is_compared_with_its_files(tmp_path: Path) -> None:
+    plain(tmp_path / "folder")
+    model = type(tiny("llama")).from_pretrained(tmp_path / "folder")
+    assert own_code.folder_of(model) == tmp_path / "folder"
+    with torch.no_grad():
+        model.lm_head.weight.mul_(1.1)
+    assert own_code.folder_of(model) is None, "it has changed what it loaded"
+    assert own_code.folder_of(tiny("llama")) is None
