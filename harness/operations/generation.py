@@ -99,9 +99,8 @@ class Generated:
         that is not causal, or whose rotation switches on the way, generates the same tokens again:
         one pass over all of them computes something else.
         """
-        steps = self.ids.shape[1]
         switch = rotations.switch(subject.config) or math.inf
-        if "causal" not in capabilities.probe(subject) or self.prompt.shape[1] + steps > switch:
+        if "causal" not in capabilities.probe(subject) or self.sequence.shape[1] > switch:
 
             def forced(which: Subject) -> Rows:
                 again = _forced(which, self.prompt, self.ids)
