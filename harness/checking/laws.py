@@ -179,7 +179,7 @@ def _conclusion(claim: Claim, check: Check, examples: Examples) -> tuple[Verdict
     record = check.record
     if record.unreached:
         return Verdict.INCONCLUSIVE, record.unreached
-    if not record.compared:
+    if not record.compared or not examples.tried:  # one that ends half-way says little
         why = NOT_NUMBERS if NOT_NUMBERS in check.details else examples.unsettled
         return Verdict.INCONCLUSIVE, ": ".join(filter(None, ["no example could be compared", why]))
     if complaint := record.controls.complaint:

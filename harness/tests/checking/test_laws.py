@@ -97,6 +97,18 @@ def test_examples_in_which_nothing_was_compared_keep_their_place():
     assert margins == pytest.approx([float("nan"), 1.0] * 2, nan_ok=True)
 
 
+def test_a_law_that_ends_no_example_is_undecided():
+    def half(draw, check):
+        draw(st.integers(), "number")
+        check.judge(0.01, 1.0)
+        check.judge_control(2.0, 1.0)
+        raise Unsettled("the rest cannot be compared")
+
+    result = verdict(declare(half), toy("gpt2"), budget(4))
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert result.reason == "no example could be compared: the rest cannot be compared"
+
+
 def test_a_law_that_compares_nothing_is_undecided():
     def idle(draw, check):
         draw(st.integers(), "number")
