@@ -50,7 +50,7 @@ OPTIONS = {
     "--model=tiny:gpt2:x": "the seed 'x' is not a whole number",
     "--model=reference:vast": "reference: no size 'vast'",
     "--model=tiny:gpt2+no-fault": "'no-fault': is not a fault",
-    "--model=tiny:gpt2+future-seen": "'future-seen': is not a fault; near: future-seen-by-one",
+    "--model=tiny:gpt2+future-seen": "'future-seen': is not a fault; near: future-seen-",
     "--model=tiny:gpt2+window-crop-one-too-far": "does not apply; window: no layer",
     "--model=/no/such/folder": "'/no/such/folder': no such folder",
     "--model=tiny:gpt2 --model=tiny:nope": "knows no model type 'nope'",
