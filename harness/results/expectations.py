@@ -7,9 +7,9 @@ A file also applies to its model built from other seeds (that of ``tiny:mamba2``
 ``tiny:mamba2:7``) that have no file of their own.  There it allows a verdict and does not demand
 it: the effect of a defect depends on the weights.
 
-A folder, or a model of the hub, has the defects that the library has with every model of its type:
-a broken law that the file of the tiny model of that type expects, such as that of ``tiny:t5``, is
-as expected there too, and named a known defect.  Nothing is demanded of it.
+A folder, or a model of the hub, has the defects that the library has with every model of its type.
+What the file of ``tiny:t5`` expects to be broken is as expected of every T5, and named a known
+defect.  Nothing is demanded there.
 
 Without an entry a claim is expected to be upheld or not to apply.  One that cannot be checked
 here, because of a package, the device or an option, is as expected with any entry.  In another
