@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from assay.harness.checking import significance
-from assay.harness.report import exhibits, page_rows, templates, texts, words
+from assay.harness.report import closing, exhibits, page_rows, templates, texts, words
 from assay.harness.report.intervals import real
 from assay.harness.report.words import Judgements
 from assay.harness.results import bibliography
@@ -79,7 +79,11 @@ def page_values(
         "headline": texts.visible(words.headline(ordered, run)),
         "asides": [
             texts.visible(line)
-            for line in (*words.asides(run, ordered), significance.summary(ordered))
+            for line in (
+                *closing.lines(run, ordered),
+                *words.asides(run, ordered),
+                significance.summary(ordered),
+            )
             if line
         ],
         "facts": _facts(run, ordered),

@@ -204,11 +204,8 @@ def of_findings(results: Sequence[Result]) -> str:
 
 
 def asides(run: RunRecord, results: Sequence[Result]) -> list[str]:
-    """Sentences that follow the headline: broken laws by name, findings, what does not apply."""
-    broken = [r for r in results if r.verdict is Verdict.REFUTED and r.kind is Kind.LAW and r.name]
-    lines = [f"Broken: {r.id}, “{r.name}”, on {r.subject}." for r in broken[:3]]
-    if len(broken) > 3:
-        lines.append(f"…and {len(broken) - 3} more.")
+    """Sentences that follow the lines of `closing`: on findings, and on a run that did not end."""
+    lines = []
     _, findings = by_kind(results)
     if sentence := of_findings(results):
         lines.append(sentence)
@@ -216,11 +213,6 @@ def asides(run: RunRecord, results: Sequence[Result]) -> list[str]:
     if refuted:
         ellipsis = ", …" if len(refuted) > MOST_IDS else ""
         lines.append(f"Refuted: {', '.join([*refuted][:MOST_IDS])}{ellipsis}.")
-    inapplicable = tally(results)[Verdict.NOT_APPLICABLE]
-    if inapplicable:
-        lines.append(
-            f"{counted(inapplicable, 'claim')} {'does' if inapplicable == 1 else 'do'} not apply."
-        )
     if results and run.finished is None:
         lines.append("This run did not finish; it shows the results so far.")
     return lines

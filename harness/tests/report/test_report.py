@@ -306,7 +306,8 @@ def test_the_page_holds_every_result_and_says_why_claims_do_not_apply() -> None:
     rows = re.findall(r'<tr role="row" id="c\d+" class="(\w+)"', text)
     assert Counter(rows) == {"upheld": len(LAWS), "refuted": 1, "inconclusive": 1, "absent": 2}
     assert f"9 of 10 laws that apply hold on {LARGE}; 1 is broken." in text
-    assert text.count(NO_DISTANCE) == 2 + 1  # in the table and, for both, in their own section
+    # In the table, for both in their own section, and in the first lines.
+    assert text.count(NO_DISTANCE) == 2 + 1 + 1
     assert "expected: small model" in text
     assert sample_run().subjects[LARGE].digest in text
     assert html_of(COUNTEREXAMPLE.replay) in text
