@@ -21,8 +21,16 @@ SPARE = 8
 """Columns of the terminal that the live line leaves free."""
 
 
+EVERY = 20
+"""Off a terminal one of so many claims has a line that says how far the run is."""
+
+QUIET = (Verdict.UPHELD, Verdict.NOT_APPLICABLE)
+"""Verdicts of which the summary says enough."""
+
+
 class Progress:
-    """One live line on a terminal, one short line per claim that was examined elsewhere.
+    """One live line on a terminal; elsewhere a short line for each claim that is not upheld, and
+    for one in `EVERY` of the others.
 
     Driven by `start`, `begin`, `update` and `stop` from the process that owns the
     terminal.  Before `start` and after `stop` every call is harmless and shows nothing.
@@ -62,8 +70,9 @@ class Progress:
             return
         self._counts[result.verdict] += 1
         if self._live is None:
-            if result.verdict is Verdict.NOT_APPLICABLE:
-                return  # the summary counts them in one line
+            done = sum(self._counts.values())
+            if result.verdict in QUIET and done % EVERY and done < self._total:
+                return
             self._console.print(Text(self._claim_line(result)), soft_wrap=True)
             return
         self._live.update(self._task, advance=1, counts=self._counts_text())

@@ -19,6 +19,9 @@ from assay.harness.results.verdicts import Counterexample, Result, Verdict
 
 MOST_INPUT = 2000
 
+SCREEN = 40
+"""Of more laws or findings of a model, only those that want attention have a row."""
+
 
 def print_table(
     console: Console,
@@ -31,8 +34,9 @@ def print_table(
 ) -> None:
     """Print the run: a header, tables of laws and findings per subject, counterexamples.
 
-    Laws that break at one place share a counterexample, and the library's known defects have none,
-    unless ``verbose`` is true.  ``judgements`` is keyed by (claim name, subject).  Claims that do
+    Of more than `SCREEN` claims those that are upheld share a line by number; laws that break at
+    one place share a counterexample, and the library's known defects have none.  With ``verbose``
+    each has its own.  ``judgements`` is keyed by (claim name, subject).  Claims that do
     not apply are one line per subject unless ``explain`` is true; then claims show their controls
     too.  ``missing`` claims of a run that was stopped have no verdict.
     """
@@ -40,7 +44,7 @@ def print_table(
     _print(console, glyphs, _header(run, results), style="bold")
     groups = words.by_subject(run, results)
     for subject, rows in groups.items():
-        _print_subject(console, glyphs, run, subject, rows, judgements or {}, explain)
+        _print_subject(console, glyphs, run, subject, rows, judgements or {}, explain, verbose)
         _print_faults(console, glyphs, rows, verbose)
     console.print()
     for line in closing.lines(run, results):
@@ -76,6 +80,7 @@ def _print_subject(
     rows: list[Result],
     judgements: Judgements,
     explain: bool,
+    verbose: bool,
 ) -> None:
     console.print()
     record = run.subjects.get(subject) or SubjectRecord()
@@ -93,7 +98,12 @@ def _print_subject(
         absent = row.verdict is Verdict.NOT_APPLICABLE and not unexpected
         (inapplicable if absent else applied).append(row)
     roomy = console.width >= ROOMY
-    laws, findings = words.by_kind(applied)
+    laws, findings = (
+        _in_brief(console, glyphs, each)
+        if not (explain or verbose) and len(each) > SCREEN
+        else each
+        for each in words.by_kind(applied)
+    )
     if laws:
         console.print(terminal_tables.laws(glyphs, laws, judgements, roomy, explain))
     if laws and findings:
@@ -102,6 +112,13 @@ def _print_subject(
         console.print(terminal_tables.findings(glyphs, findings, judgements, roomy, explain))
     if explain and inapplicable:
         _print_absent(console, glyphs, inapplicable)
+
+
+def _in_brief(console: Console, glyphs: Glyphs, rows: list[Result]) -> list[Result]:
+    """Print a line for each number; returns the rows that want attention."""
+    console.print(terminal_tables.numbers(glyphs, rows))
+    console.print()
+    return [row for row in rows if row.verdict is not Verdict.UPHELD]
 
 
 def _print_faults(console: Console, glyphs: Glyphs, rows: list[Result], verbose: bool) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 
 from rich.box import Box
 from rich.table import Table
 from rich.text import Text
 
-from assay.harness.report import controls, intervals, texts
+from assay.harness.report import controls, intervals, texts, words
 from assay.harness.report.glyphs import Glyphs
 from assay.harness.report.words import Judgements
 from assay.harness.results import bibliography
@@ -32,6 +33,9 @@ ROOMY = 104
 
 MOST_TEXT = 300
 
+SHORTEST_COUNTS = 10
+"""Cells for the counts of a number's verdicts, at least."""
+
 _RULE = Box("    \n    \n ── \n    \n    \n    \n    \n    \n")
 _ASCII_RULE = Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
 
@@ -54,6 +58,28 @@ def _empty(glyphs: Glyphs, claim: str, *headings: str) -> Table:
         table.add_column(heading, justify="right" if right else "left", no_wrap=True)
     table.add_column("tried", justify="right", no_wrap=True)
     table.add_column("time", justify="right", no_wrap=True)
+    return table
+
+
+def numbers(glyphs: Glyphs, rows: list[Result]) -> Table:
+    """A line for each claim's number: one of its sentences, and how many variants came to what."""
+    groups: dict[str, list[Result]] = {}
+    for row in rows:
+        groups.setdefault(row.id, []).append(row)
+    table = Table.grid(padding=(0, 1, 0, 0))
+    table.add_column(no_wrap=True, min_width=max(map(len, groups)))
+    table.add_column(no_wrap=True, overflow="ellipsis")
+    table.add_column(no_wrap=True, min_width=SHORTEST_COUNTS)
+    for id, variants in groups.items():
+        sentences = Counter(row.name.partition(" [")[0] for row in variants)
+        ((sentence, _),) = sentences.most_common(1)
+        more = f" (and {len(sentences) - 1} more)" if len(sentences) > 1 else ""
+        counts = Text()
+        for verdict, count in words.tally(variants).items():
+            if count:
+                counts.append(f"{count} {glyphs.symbol(verdict)} ", style=STYLES[verdict])
+        name = Text(glyphs.fit(sentence)).append(more, "dim")
+        table.add_row(Text(glyphs.fit(id), style="bold"), name, counts)
     return table
 
 

@@ -15,6 +15,10 @@ def _broken(id: str, prompt: str, **example: str) -> Result:
     return one(id=id, name=f"law {id}", verdict=Verdict.REFUTED, counterexample=shown)
 
 
+def _upheld(id: str, name: str) -> Result:
+    return one(id=id, name=name, verdict=Verdict.UPHELD, counterexample=None)
+
+
 def _last_lines(*results: Result) -> list[str]:
     return closing.lines(sample_run(), results)
 
@@ -68,3 +72,21 @@ def test_the_last_lines_name_known_defects_and_what_does_not_apply() -> None:
     assert "the loss" not in printed(*rows[:2]), "a known defect has no box"
     assert words.headline(rows[:1]).endswith("is broken.")
     assert "2 are broken as expected" in words.headline([*rows[:2], one(verdict=Verdict.UPHELD)])
+
+
+def test_of_many_claims_those_that_are_upheld_share_a_line_by_number() -> None:
+    rows = [
+        *(
+            one(id="C2", name=f"cached is recomputed [{n}]", verdict=Verdict.UPHELD)
+            for n in range(40)
+        ),
+        one(id="C2", name="a copy goes on alone", verdict=Verdict.UPHELD),
+        _broken("C5", "a", where="logits, row 0, position 1"),
+    ]
+    text, whole = printed(*rows), printed(*rows, verbose=True)
+    line = next(line for line in text.splitlines() if line.startswith("C2"))
+    assert "cached is recomputed (and 1 more)" in line
+    assert "41 ✓" in line
+    assert text.count("✗ refuted") == 1
+    assert text.count("✓ upheld") == 0
+    assert whole.count("✓ upheld") == 41

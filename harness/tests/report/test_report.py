@@ -203,19 +203,19 @@ def test_numbers_that_are_none_do_not_stop_table_or_page(value: float | None) ->
 # -- the live line --------------------------------------------------------------------------
 
 
-def test_off_a_terminal_every_examined_claim_is_one_line() -> None:
+def test_off_a_terminal_what_is_not_upheld_has_a_line_and_every_twentieth_claim() -> None:
     console = Console(file=io.StringIO(), width=80)
     progress = Progress()
-    progress.start(3, console)
+    progress.start(30, console)
     progress.begin("C1", LARGE)
-    for result in (one(), finding(), sample()[-1]):
+    for result in (one(), *[finding()] * 24, sample()[-1]):
         progress.update(result)
     progress.stop()
     progress.stop()
     progress.update(one())
     assert console.file.getvalue().splitlines() == [  # type: ignore[attr-defined]
-        f"[1/3] C1 on reference:large, refuted, margin -3.2, {texts.duration(one().seconds)}",
-        "[2/3] A1 on reference:large, upheld, 0.071 [0.058, 0.089], 6.2 s",
+        f"[ 1/30] C1 on reference:large, refuted, margin -3.2, {texts.duration(one().seconds)}",
+        "[20/30] A1 on reference:large, upheld, 0.071 [0.058, 0.089], 6.2 s",
     ]
 
 
