@@ -90,6 +90,7 @@ def test_implementations_of_experts_agree(subject, implementation, draw, check):
     "saving and loading change nothing",
     source="beyond the documents",
     control="the loaded copy with the embedding of one token of the prompt moved by a hundredth",
+    core=True,
 )
 def test_saving_and_loading_change_nothing(subject, draw, check):
     judge_the_loaded(check, subject, draw(prompts(subject), "prompt"))

@@ -134,3 +134,24 @@ def test_laws_come_first_and_costly_findings_last_where_time_is_limited(
     ]
     items.sort(key=lambda each: hooks._turn(each, GROUPS, limited))
     assert "".join(each.nodeid[12] for each in items) == order
+
+
+def test_core_laws_come_first_and_laws_that_take_much_after_all_variants_of_others(
+    project: Project,
+) -> None:
+    def declared(number: int, more: str, variants: int = 1) -> str:
+        text = law(number, decorator=f'@pytest.mark.parametrize("_", range({variants}))')
+        text = text.replace(f'"law {number}")', f'"law {number}", {more})')
+        return text.replace("(subject, draw", "(subject, _, draw")
+
+    project.claims(
+        "from assay.harness.checking.claim import Work\n",
+        declared(1, "work=Work.VOCABULARY"),
+        declared(2, 'needs=["lm-head", "parameter-gradients"]'),
+        declared(3, 'needs=["generation"]'),
+        declared(4, "enough=8", variants=2),
+        declared(5, "core=True", variants=2),
+        declared(6, "work=Work.TEXT"),
+    )
+    assert project.run().exit == 0
+    assert "".join(project.ran) == "65454321"
