@@ -209,14 +209,15 @@ class Assay:
 
     def _description(self, subject: Subject | Absent) -> SubjectRecord:
         """The subject's record: in full with its last claim, as probes of all capabilities take
-        longer than many claims do.
+        longer than many claims do; without further probes where the budget is used up.
         """
         descriptions = self.config.stash.setdefault(DESCRIBED, {})
         record = descriptions.get(subject.name)
         if isinstance(subject, Absent):
             record = record or subject.description()
         elif self.node.stash.get(LAST, True) and (record is None or record.is_short):
-            record = describe_subject(subject, self.session.profile.brake)
+            late = self.config.stash[BUDGETED].is_used_up
+            record = describe_subject(subject, 0.0 if late else self.session.profile.brake)
         record = descriptions[subject.name] = record or describe_in_short(subject)
         return record
 

@@ -123,7 +123,7 @@ def describe_in_short(subject: Subject) -> SubjectRecord:
 def describe_subject(subject: Subject, brake: float = math.inf) -> SubjectRecord:
     """The evidence's record of a subject, with every capability and why others are missing.
 
-    The profile's ``brake`` in seconds ends probes of a slow model.  Raises `BadInput` where the
+    The profile's ``brake`` in seconds ends probes of a slow model; with 0 none begins.  Raises `BadInput` where the
     model's code ends a probe with an unexpected error.
     """
     try:
@@ -139,7 +139,7 @@ def _described(subject: Subject, brake: float) -> SubjectRecord:
         describe_in_short(subject),
         context=_context(subject, brake),
         attends=Attends(direction.ways, direction.why + _left_out(subject)),
-        recorded=_recorded(subject),
+        recorded=_recorded(subject, brake),
         capabilities=[name for name, why in reasons.items() if why is None],
         missing={name: why for name, why in reasons.items() if why is not None},
         not_honoured=list(map(str, configured.differences_of(subject))),
@@ -173,6 +173,6 @@ def _expected(subject: Subject) -> Recorded:
     return Recorded(offer.type, offer.version, basis=offer.basis.value, form=offer.form)
 
 
-def _recorded(subject: Subject) -> Recorded:
+def _recorded(subject: Subject, brake: float) -> Recorded:
     """The recorded capabilities of the subject's type, and those that it lacks."""
-    return replace(_expected(subject), lacks=recorded.lacking(subject))
+    return replace(_expected(subject), lacks=recorded.lacking(subject, brake))

@@ -55,6 +55,8 @@ def test_no_claim_starts_beyond_the_budget_and_resuming_examines_the_others(
     assert first["verdict"] == "upheld"
     assert {each["reason"] for each in others} == {"not examined: budget"}
     assert {each["verdict"] for each in others} == {"inconclusive"}
+    missing = project.json()["run"]["subjects"]["tiny:gpt2"]["missing"]
+    assert missing["cache"] == "not found out: no time was left"
     (project.folder / "conftest.py").write_text(plain)
     project.forget_ran()
     again = project.run("--resume", "--json=out.json")
@@ -63,6 +65,7 @@ def test_no_claim_starts_beyond_the_budget_and_resuming_examines_the_others(
     assert project.ran == ["2", "3"]
     assert project.verdicts() == dict.fromkeys(("law 1", "law 2", "law 3"), "upheld")
     assert project.json()["run"]["finished"] is not None
+    assert "cache" in project.json()["run"]["subjects"]["tiny:gpt2"]["capabilities"]
 
 
 def test_a_claim_ends_where_the_budget_ends() -> None:
