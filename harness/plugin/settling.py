@@ -201,10 +201,10 @@ class Assay:
     def _judge(self, result: Result, subject: Subject | Absent) -> Judgement:
         expected = expected_of_models(self.config)
         dtype = parse_dtype(self.request.loading.dtype)
-        device = parse_device(self.request.loading.device)
+        device, form = parse_device(self.request.loading.device), ""
         if isinstance(subject, Subject):
             dtype, device = subject.dtype, subject.device
-        form = subject.offer.form if isinstance(subject.offer, Offer) else ""
+            form = subject.offer.form if isinstance(subject.offer, Offer) else ""
         return expectations.judge_result(expected, result, dtype_name(dtype), device.type, form)
 
     def _description(self, subject: Subject | Absent) -> SubjectRecord:
@@ -218,7 +218,9 @@ class Assay:
         elif self.node.stash.get(LAST, True) and (record is None or record.is_short):
             late = self.config.stash[BUDGETED].is_used_up
             record = describe_subject(subject, 0.0 if late else self.session.profile.brake)
-        record = descriptions[subject.name] = record or describe_in_short(subject)
+        else:
+            record = record or describe_in_short(subject)
+        descriptions[subject.name] = record
         return record
 
 

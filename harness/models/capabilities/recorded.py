@@ -25,7 +25,8 @@ CAPABILITY = "capability"
 def lacking(subject: Subject, brake: float = math.inf) -> dict[str, str]:
     """The expected capabilities that the subject lacks, each with the reason.
 
-    With a ``brake`` of 0 only those that were probed already.  Those of its inputs and its cache come first, then those that need them.
+    With a ``brake`` of 0 only those that were probed already.  Those of its inputs and its cache
+    come first, then those that need them.
     """
     if not isinstance(subject.offer, Offer):
         return {}

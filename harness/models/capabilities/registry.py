@@ -18,7 +18,6 @@ from assay.harness.models.subject.clock import Braked, ForwardClock
 from assay.harness.models.subject.memo import memo
 from assay.harness.results.errors import REFUSALS, Missing, Unavailable, brief
 
-
 NO_TIME = "not found out: no time was left"
 """The reason of a capability whose probe did not begin."""
 
@@ -72,8 +71,8 @@ class Capabilities:
     def all(self, brake: float = math.inf) -> dict[str, str | None]:
         """Every capability by name, with None or why it is missing.
 
-        Once a pass has taken more than ``brake`` seconds, the remaining ones are not found out; with
-        a brake of 0 no probe begins.
+        Once a pass has taken more than ``brake`` seconds, the remaining ones are not found out;
+        with a brake of 0 no probe begins.
         """
         if not brake:
             return {name: self._reasons.get(name, NO_TIME) for name in names()}

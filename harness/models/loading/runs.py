@@ -123,8 +123,8 @@ def describe_in_short(subject: Subject) -> SubjectRecord:
 def describe_subject(subject: Subject, brake: float = math.inf) -> SubjectRecord:
     """The evidence's record of a subject, with every capability and why others are missing.
 
-    The profile's ``brake`` in seconds ends probes of a slow model; with 0 none begins.  Raises `BadInput` where the
-    model's code ends a probe with an unexpected error.
+    The profile's ``brake`` in seconds ends probes of a slow model; with 0 none begins.  Raises
+    `BadInput` where the model's code ends a probe with an unexpected error.
     """
     try:
         return _described(subject, brake)
