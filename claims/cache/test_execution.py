@@ -7,6 +7,7 @@ import torch
 
 from assay.fixtures.prompts import cuts, endings, lengths, other_ids, prompts
 from assay.harness.checking import equal_runs, sensitivity
+from assay.harness.checking.claim import Work
 from assay.harness.checking.laws import law
 from assay.harness.models import capabilities
 from assay.harness.models.capabilities import caches
@@ -90,6 +91,8 @@ def test_implementations_of_experts_agree(subject, implementation, draw, check):
     "saving and loading change nothing",
     source="beyond the documents",
     control="the loaded copy with the embedding of one token of the prompt moved by a hundredth",
+    core=True,
+    work=Work.COPIES,
 )
 def test_saving_and_loading_change_nothing(subject, draw, check):
     judge_the_loaded(check, subject, draw(prompts(subject), "prompt"))

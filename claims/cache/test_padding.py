@@ -23,6 +23,7 @@ NEIGHBOUR = "a neighbour's row in place of one's own"
     needs=["padding", "fixed-sight"],
     source="beyond 004",
     control=NEIGHBOUR,
+    core=True,
 )
 def test_padding_and_batch_mates_change_nothing(subject, draw, check):
     prompt = draw(prompts(subject, shortest=2, at_edges=True, far=2), "prompt")
@@ -54,6 +55,7 @@ def test_padding_changes_nothing_in_a_batch_of_one_row(subject, draw, check):
     source="beyond 004",
     control=NEIGHBOUR,
     enough=12,
+    core=True,
 )
 def test_batch_mates_change_nothing(subject, draw, check):
     prompt = draw(prompts(subject, rows=3, least_rows=2), "prompt")

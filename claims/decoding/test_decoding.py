@@ -8,6 +8,7 @@ import torch
 from hypothesis import strategies as st
 
 from assay.fixtures.prompts import prompts
+from assay.harness.checking.claim import Work
 from assay.harness.checking.laws import law
 from assay.harness.inversion.decoding import PseudoInverse, nearest
 from assay.harness.models.subject import positions
@@ -47,6 +48,7 @@ def duplicated(subject):
     "nearest-row decoding recovers every token whose row is its own",
     source="beyond 003: linear algebra",
     control="a duplicate of the token's row at a smaller id",
+    work=Work.VOCABULARY,
 )
 def test_the_nearest_row_is_the_token(subject, draw, check):
     ids = draw(prompts(subject, longest=MANY, rows=1), "tokens").ids[0].unique()
@@ -110,6 +112,7 @@ def changed(ids, plain):
     "the fast decoder is the pseudo-inverse, in values and in tokens",
     source="003, equation 3; beyond: linear algebra",
     control="the Gram matrix solved in spite of a repeated column",
+    work=Work.VOCABULARY,
 )
 def test_the_fast_decoder_is_the_pseudo_inverse(subject, draw, check):
     fast = pseudo_inverse(subject)
@@ -131,6 +134,7 @@ def test_the_fast_decoder_is_the_pseudo_inverse(subject, draw, check):
     "the fast decoder meets the four Penrose conditions",
     source="003, 'the Moore-Penrose pseudo-inverse'",
     control="the transpose in place of the pseudo-inverse",
+    work=Work.VOCABULARY,
 )
 def test_the_fast_decoder_meets_the_penrose_conditions(subject, draw, check):
     fast, seed = pseudo_inverse(subject), draw(st.integers(0, 2**16), "seed")
@@ -154,6 +158,7 @@ def test_the_fast_decoder_meets_the_penrose_conditions(subject, draw, check):
     "the fast decoder is the limit of the regularised inverse, and of least norm",
     source="003, definition of the pseudo-inverse",
     control="a regularisation as large as the spectrum",
+    work=Work.VOCABULARY,
 )
 def test_the_fast_decoder_is_the_limit_and_of_least_norm(subject, draw, check):
     fast, seed = pseudo_inverse(subject), draw(st.integers(0, 2**16), "seed")

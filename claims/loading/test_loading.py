@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from assay.harness.checking.claim import Work
 from assay.harness.checking.laws import law
 from assay.harness.operations import (
     adapters,
@@ -22,6 +23,8 @@ from assay.harness.operations import (
     source="beyond the documents; transformers#43429, vllm#54230, diffusers#14769",
     control="a row of the largest weight zeroed after loading",
     enough=1,
+    core=True,
+    work=Work.PASSES,
 )
 def test_what_is_loaded_is_what_the_files_hold(subject, draw, check):
     with variants.saved(subject) as folder:

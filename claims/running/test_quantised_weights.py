@@ -7,6 +7,7 @@ from __future__ import annotations
 import pytest
 
 from assay.fixtures.prompts import prompts
+from assay.harness.checking.claim import Work
 from assay.harness.checking.laws import law
 from assay.harness.operations import quantisation
 
@@ -21,6 +22,7 @@ WEIGHTS = [quantisation.OWN, quantisation.EIGHT, quantisation.FOUR]
     source=SOURCE,
     control="a scale of each weight times 1.01; in 16 bits half of the scales doubled",
     enough=6,
+    work=Work.COPIES,
 )
 @pytest.mark.parametrize("weights", WEIGHTS)
 def test_a_quantised_model_computes_with_its_dequantised_weights(subject, weights, draw, check):
@@ -41,6 +43,7 @@ def test_a_quantised_model_computes_with_its_dequantised_weights(subject, weight
     source=SOURCE,
     control="the scale of one block of each weight times 1.01",
     enough=1,
+    work=Work.COPIES,
 )
 @pytest.mark.parametrize("weights", WEIGHTS)
 def test_quantised_weights_are_loaded_as_they_were_saved(subject, weights, draw, check):

@@ -27,7 +27,7 @@ import torch
 from msgspec import structs
 
 from assay.harness.checking.check import NOT_NUMBERS, Broken, Check
-from assay.harness.checking.claim import Claim, Session, as_test
+from assay.harness.checking.claim import Claim, Session, Work, as_test
 from assay.harness.checking.comparing import BY_ROUNDING
 from assay.harness.checking.controls import Controls, Damage
 from assay.harness.checking.examples import Examples
@@ -63,6 +63,8 @@ def law(
     enough: int | None = None,
     toy: bool = False,
     slow: bool = False,
+    core: bool = False,
+    work: Work | None = None,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Declare a test function as the law ``id``.
 
@@ -72,13 +74,18 @@ def law(
     ``enough`` is a number of examples beyond which more add nothing.  ``toy`` says that the law is
     about networks that Assay makes itself (`harness.plugin.toy`).  ``slow`` says that an example
     takes seconds on any model, because the law compiles it or starts processes: the short profiles
-    leave it out.  The function's further parameters are pytest's (fixtures, parametrisation).
+    leave it out.  ``work`` says what an example takes where ``needs`` does not show it: dearer
+    laws come later, and ``core`` ones before others that take as much.  The function's further
+    parameters are pytest's (fixtures, parametrisation).
     """
     controls = Controls(control)
     says_control = "; ".join(map(controls.sentence, controls.damages))
     damages = controls.damages
     claim = Claim(
-        *(id, says, Kind.LAW, source, tuple(needs), says_control, enough, toy, damages), slow=slow
+        *(id, says, Kind.LAW, source, tuple(needs), says_control, enough, toy, damages),
+        slow=slow,
+        core=core,
+        own_work=work,
     )
 
     def declare(body: Callable[..., None]) -> Callable[..., None]:

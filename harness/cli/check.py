@@ -15,7 +15,7 @@ from typing import Any
 from assay.harness.cli.arguments import Parser
 from assay.harness.results.errors import BadInput
 from assay.harness.results.outputs import is_in
-from assay.harness.results.specs import ModelSpec
+from assay.harness.results.specs import OUTSIDE, ModelKind, ModelSpec
 
 USAGE = """\
 usage: assay check [MODEL ...] [OPTION ...]
@@ -31,7 +31,8 @@ With --against=MODEL, compare a model with another one that should compute the s
 What to check:
   --claim=ID[:TEXT]           this claim, or its variants whose name contains TEXT; repeatable
   -m law, -m finding          laws or findings only
-  --profile=NAME              how much to try: glance, quick (default), standard, thorough
+  --profile=NAME              how much to try: glance, quick, standard, thorough (default: quick
+                              for the small models that come with Assay, glance for others)
   --budget=TIME               start no claim after this time, such as 10m
   --dry-run                   list the claims that apply; check nothing
   --seed=N, --replay=BLOB     seed of all draws; one example again, as a failure printed it
@@ -68,15 +69,18 @@ def main(arguments: Sequence[str], run: Callable[[list[str]], Any] | None = None
     if not all(model.strip() for model in models):
         raise BadInput("assay check: a MODEL is empty; say which")
     try:
-        shlex.split(os.environ.get("PYTEST_ADDOPTS", ""))
+        added = shlex.split(os.environ.get("PYTEST_ADDOPTS", ""))
     except ValueError as error:
         raise BadInput(f"PYTEST_ADDOPTS: cannot be split into options ({error})") from error
     options = [f"--model={model}" for model in models]
     options += join_paths(pytest_arguments)
     request = _read(options)
+    profile = request.profile or _read(added).profile
+    if profile is None and any(map(_may_be_large, request.model)):
+        options.insert(len(models), "--profile=glance")
     for model in request.model:
         _require_elsewhere(model)
-    early.check(request.model, request.claim, request.profile, request.base)
+    early.check(request.model, request.claim, request.profile or "glance", request.base)
     if request.dist is None and request.numprocesses not in ("0", "1"):
         options.insert(len(models), DISTRIBUTED)
     return int((run or _pytest)([str(early.FOLDER), *options]))
@@ -87,11 +91,16 @@ def _read(options: Sequence[str]) -> argparse.Namespace:
     parser = Parser(add_help=False)
     for name in ("--model", "--claim"):
         parser.add_argument(name, action="append", default=[])
-    parser.add_argument("--profile", default="quick")
+    parser.add_argument("--profile")
     parser.add_argument("--base")
     parser.add_argument("-n", "--numprocesses", default="0")
     parser.add_argument("--dist")
     return parser.parse_known_args(options)[0]
+
+
+def _may_be_large(model: str) -> bool:
+    """Whether it is a folder, a hub id, a user's function, or of a released model's size."""
+    return ModelSpec.recorded(model).kind in (*OUTSIDE, ModelKind.GEOMETRY)
 
 
 DISTRIBUTED = "--dist=loadfile"

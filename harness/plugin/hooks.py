@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import gc
 import os
+from collections import Counter
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -37,6 +38,7 @@ from assay.harness.plugin.settling import (
     ATTRIBUTE,
     BUDGETED,
     DONE,
+    LAST,
     RULING,
     Assay,
     Ruling,
@@ -157,7 +159,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     _keep_claims(config, items)
     _leave_out_slow_laws(config, items)
     groups, cheap_first = together.lines(config), RunRequest.of(config).budget is not None
-    items.sort(key=lambda item: _turn(item, groups, cheap_first))
+    variants = _variants(items)
+    items.sort(key=lambda item: _turn(item, groups, cheap_first, variants.get(item, 0)))
     items_by_name: dict[tuple[str, str], pytest.Item] = {}
     for item in items:
         if (claim := claim_of(item)) is None:
@@ -229,17 +232,34 @@ def _keep_apart(config: pytest.Config, items: list[pytest.Item]) -> None:
         items[:] = [item for item in items if item not in set(mixed)]
 
 
-def _turn(item: pytest.Item, groups: Sequence[str], cheap_first: bool) -> tuple[bool, bool, int]:
-    """Laws come first, then findings; slow laws come after other laws.
+def _variants(items: Sequence[pytest.Item]) -> dict[pytest.Item, int]:
+    """For each claim's test, how many of the same claim come before it on the same subject."""
+    counts: Counter[tuple[int, str]] = Counter()
+    variants = {}
+    for item in items:
+        if (claim := claim_of(item)) is not None:
+            variants[item] = counts[key := (id(claim), _subject(item))]
+            counts[key] += 1
+    return variants
+
+
+def _turn(
+    item: pytest.Item, groups: Sequence[str], cheap_first: bool, variant: int = 0
+) -> tuple[int, ...]:
+    """Laws come first, then findings.
+
+    Slow laws come after other laws, and laws that take much (`checking.claim.Work`) after those
+    that take less: of each kind the core laws, the first variant of others, then all ``variant``s.
+    So a run that is stopped early has decided as much as possible.
 
     Findings share costly work with others of their file, and so stay with them unless the time is
     limited (``cheap_first``): then costly ones come last.
     """
     if (claim := claim_of(item)) is None:
-        return False, False, 0
+        return (-1,)
     if claim.kind is Kind.LAW:
-        return False, claim.slow, 0
-    return True, cheap_first and claim.costly, together.turn(item.nodeid, groups)
+        return 0, claim.slow, claim.work, min(variant, 1), not claim.core
+    return 1, cheap_first and claim.costly, together.turn(item.nodeid, groups)
 
 
 def _check_expectations(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -292,6 +312,12 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """A worker can report an error at collection only when a test runs."""
     if COLLECTION_ERROR in item.config.stash and claim_of(item) is not None:
         raise BadInput(item.config.stash[COLLECTION_ERROR])
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Note whether a test is the last one on its subject."""
+    item.stash[LAST] = nextitem is None or _subject(nextitem) != _subject(item)
 
 
 # -- a claim --------------------------------------------------------------------------------------

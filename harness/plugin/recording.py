@@ -165,7 +165,10 @@ class Recorder:
 
     def _keep(self, result: Result, subject: SubjectRecord) -> None:
         subjects = self.run.subjects
-        new = subjects.get(result.subject) != subject or not self.results
+        before = subjects.get(result.subject)
+        if subject.is_short and before is not None and before.digest == subject.digest:
+            subject = before  # another process, or the resumed run, may have described it in full
+        new = before != subject or not self.results
         subjects[result.subject] = subject
         if self._evidence is not None:
             if new:

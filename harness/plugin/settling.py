@@ -20,10 +20,11 @@ from assay.harness.checking import findings
 from assay.harness.checking.absent import Absent
 from assay.harness.checking.claim import Claim, Session
 from assay.harness.checking.profiles import PROFILES
-from assay.harness.models.loading.runs import describe_subject
+from assay.harness.models.loading.runs import describe_in_short, describe_subject
 from assay.harness.models.machine.devices import dtype_name, parse_device, parse_dtype
 from assay.harness.models.subject import Subject
 from assay.harness.models.subject.clock import TOO_SLOW
+from assay.harness.models.subject.offer import Offer
 from assay.harness.plugin.budget import Budget
 from assay.harness.plugin.dry_run import LISTED, Entry
 from assay.harness.plugin.request import RunRequest
@@ -44,7 +45,10 @@ DONE = pytest.StashKey[Recorded]()
 """The results that the resumed run has recorded."""
 
 DESCRIBED = pytest.StashKey[dict[str, SubjectRecord]]()
-"""The descriptions of the loaded subjects."""
+"""The descriptions of the subjects, in short until their last claim."""
+
+LAST = pytest.StashKey[bool]()
+"""Whether a test is the last one on its subject before this process goes on to another."""
 
 BUDGETED = pytest.StashKey[Budget]()
 """The time of this process."""
@@ -197,20 +201,27 @@ class Assay:
     def _judge(self, result: Result, subject: Subject | Absent) -> Judgement:
         expected = expected_of_models(self.config)
         dtype = parse_dtype(self.request.loading.dtype)
-        device = parse_device(self.request.loading.device)
+        device, form = parse_device(self.request.loading.device), ""
         if isinstance(subject, Subject):
             dtype, device = subject.dtype, subject.device
-        form = self._description(subject).recorded.form
+            form = subject.offer.form if isinstance(subject.offer, Offer) else ""
         return expectations.judge_result(expected, result, dtype_name(dtype), device.type, form)
 
     def _description(self, subject: Subject | Absent) -> SubjectRecord:
+        """The subject's record: in full with its last claim, as probes of all capabilities take
+        longer than many claims do; without further probes where the budget is used up.
+        """
         descriptions = self.config.stash.setdefault(DESCRIBED, {})
-        if subject.name not in descriptions:
-            if isinstance(subject, Absent):
-                descriptions[subject.name] = subject.description()
-            else:
-                descriptions[subject.name] = describe_subject(subject, self.session.profile.brake)
-        return descriptions[subject.name]
+        record = descriptions.get(subject.name)
+        if isinstance(subject, Absent):
+            record = record or subject.description()
+        elif self.node.stash.get(LAST, True) and (record is None or record.is_short):
+            late = self.config.stash[BUDGETED].is_used_up
+            record = describe_subject(subject, 0.0 if late else self.session.profile.brake)
+        else:
+            record = record or describe_in_short(subject)
+        descriptions[subject.name] = record
+        return record
 
 
 def _properties(result: Result, judgement: Judgement) -> list[tuple[str, str]]:

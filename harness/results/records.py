@@ -78,6 +78,11 @@ class SubjectRecord(Record):
         says("Fields of its config.json that it has otherwise, or not at all: a line for each."),
     ] = field(default_factory=list)
 
+    @property
+    def is_short(self) -> bool:
+        """Whether it was written before the capabilities were probed."""
+        return not self.capabilities and not self.missing
+
 
 class Selection(FrozenRecord, frozen=True):
     """Which claims were asked for, on which models."""

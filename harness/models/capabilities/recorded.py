@@ -9,6 +9,8 @@ promises some by itself.  A model that lacks one fails the run by the capability
 
 from __future__ import annotations
 
+import math
+
 from assay.harness.models.capabilities.registry import names, probe
 from assay.harness.models.machine.shortage import ENDS, shortage
 from assay.harness.models.subject import Subject
@@ -20,14 +22,17 @@ CAPABILITY = "capability"
 """In place of a claim's number, for a fault that is detected by a missing capability."""
 
 
-def lacking(subject: Subject) -> dict[str, str]:
+def lacking(subject: Subject, brake: float = math.inf) -> dict[str, str]:
     """The expected capabilities that the subject lacks, each with the reason.
 
-    Those of its inputs and its cache come first, then those that need them.
+    With a ``brake`` of 0 only those that were probed already.  Those of its inputs and its cache
+    come first, then those that need them.
     """
     if not isinstance(subject.offer, Offer):
         return {}
     demanded = [name for name in names() if name in subject.offer.demanded]
+    if not brake:
+        demanded = [name for name in demanded if probe(subject).was_probed(name)]
     demanded.sort(key=lambda name: name not in OF_TYPE)
     reasons = {name: _lack(subject, name) for name in demanded}
     return {name: why for name, why in reasons.items() if why is not None}

@@ -18,6 +18,9 @@ from assay.harness.models.subject.clock import Braked, ForwardClock
 from assay.harness.models.subject.memo import memo
 from assay.harness.results.errors import REFUSALS, Missing, Unavailable, brief
 
+NO_TIME = "not found out: no time was left"
+"""The reason of a capability whose probe did not begin."""
+
 
 class Capabilities:
     """The capabilities of one subject, each probed at its first use."""
@@ -68,9 +71,16 @@ class Capabilities:
     def all(self, brake: float = math.inf) -> dict[str, str | None]:
         """Every capability by name, with None or why it is missing.
 
-        Once a pass has taken more than ``brake`` seconds, the remaining ones are not found out.
+        Once a pass has taken more than ``brake`` seconds, the remaining ones are not found out;
+        with a brake of 0 no probe begins.
         """
+        if not brake:
+            return {name: self._reasons.get(name, NO_TIME) for name in names()}
         return {name: self._described(name, brake) for name in names()}
+
+    def was_probed(self, name: str) -> bool:
+        """Whether a probe has already said whether the subject has the capability ``name``."""
+        return name in self._reasons
 
     def why_missing_within(self, brake: float, name: str) -> str | None:
         """`why_missing`; raises `Braked` where a pass of the probe takes more than ``brake``

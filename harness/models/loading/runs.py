@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import torch
+from msgspec.structs import replace
 
 from assay import harness
 from assay.harness.models import capabilities
@@ -104,11 +105,26 @@ def describe_run(options: Options, profile: str, seed: int) -> RunRecord:
     )
 
 
+def describe_in_short(subject: Subject) -> SubjectRecord:
+    """The evidence's record of a subject as far as no pass and no probe is needed."""
+    return SubjectRecord(
+        digest=subject.digest,
+        model_type=subject.model.config.model_type,
+        parameters=subject.model.num_parameters(),
+        vocabulary=subject.vocabulary,
+        hidden=subject.hidden,
+        layers=subject.layers,
+        attention=subject.attention,
+        dtype=dtype_name(subject.dtype),
+        recorded=_expected(subject),
+    )
+
+
 def describe_subject(subject: Subject, brake: float = math.inf) -> SubjectRecord:
     """The evidence's record of a subject, with every capability and why others are missing.
 
-    The profile's ``brake`` in seconds ends probes of a slow model.  Raises `BadInput` where the
-    model's code ends a probe with an unexpected error.
+    The profile's ``brake`` in seconds ends probes of a slow model; with 0 none begins.  Raises
+    `BadInput` where the model's code ends a probe with an unexpected error.
     """
     try:
         return _described(subject, brake)
@@ -119,18 +135,11 @@ def describe_subject(subject: Subject, brake: float = math.inf) -> SubjectRecord
 
 def _described(subject: Subject, brake: float) -> SubjectRecord:
     reasons, direction = capabilities.probe(subject).all(brake), meant.direction(subject)
-    return SubjectRecord(
-        digest=subject.digest,
-        model_type=subject.model.config.model_type,
-        parameters=subject.model.num_parameters(),
-        vocabulary=subject.vocabulary,
+    return replace(
+        describe_in_short(subject),
         context=_context(subject, brake),
-        hidden=subject.hidden,
-        layers=subject.layers,
-        attention=subject.attention,
-        dtype=dtype_name(subject.dtype),
         attends=Attends(direction.ways, direction.why + _left_out(subject)),
-        recorded=_recorded(subject),
+        recorded=_recorded(subject, brake),
         capabilities=[name for name, why in reasons.items() if why is None],
         missing={name: why for name, why in reasons.items() if why is not None},
         not_honoured=list(map(str, configured.differences_of(subject))),
@@ -156,11 +165,14 @@ def _context(subject: Subject, brake: float) -> int | None:
         return None
 
 
-def _recorded(subject: Subject) -> Recorded:
-    """The recorded capabilities of the subject's type, and those that it lacks."""
+def _expected(subject: Subject) -> Recorded:
+    """What the subject is expected to have, without what it lacks of that."""
     offer = subject.offer
     if isinstance(offer, str):
         return Recorded(why=offer)
-    lacks = recorded.lacking(subject)
-    basis = offer.basis.value
-    return Recorded(offer.type, offer.version, lacks=lacks, basis=basis, form=offer.form)
+    return Recorded(offer.type, offer.version, basis=offer.basis.value, form=offer.form)
+
+
+def _recorded(subject: Subject, brake: float) -> Recorded:
+    """The recorded capabilities of the subject's type, and those that it lacks."""
+    return replace(_expected(subject), lacks=recorded.lacking(subject, brake))

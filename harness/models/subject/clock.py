@@ -72,7 +72,7 @@ class ForwardClock:
 
     @property
     def elapsed(self) -> float:
-        """Seconds since the clock was created; with ``each``, since the latest pass began."""
+        """Seconds since the clock began to watch; with ``each``, since the latest pass began."""
         return perf_counter() - self._started
 
     def check(self) -> None:
@@ -90,7 +90,7 @@ class ForwardClock:
 
         The float64 reference's passes count as well, once the block has built it.
         """
-        self._watching, self._subject = True, subject
+        self._watching, self._subject, self._started = True, subject, perf_counter()
         self.watch(subject.model)
         if subject.reference is not None:  # no name, which would keep it in memory
             self.watch(subject.reference.model)

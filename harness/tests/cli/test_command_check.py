@@ -31,7 +31,8 @@ def test_the_command_hands_models_and_options_to_pytest() -> None:
     words = ["tiny:llama", "a folder", "-m", "law", "-n", "2"]
     assert main(words, lambda arguments: calls.append(arguments) or 3) == 3
     models = ["--model=tiny:llama", "--model=a folder"]
-    assert calls == [[str(FOLDER), *models, "--dist=loadfile", "-m", "law", "-n", "2"]]
+    added = ["--dist=loadfile", "--profile=glance"]
+    assert calls == [[str(FOLDER), *models, *added, "-m", "law", "-n", "2"]]
 
 
 @pytest.mark.parametrize(
@@ -114,7 +115,26 @@ def test_a_run_begun_in_a_model_s_folder_is_rejected(
     started = []
     monkeypatch.chdir(tmp_path)
     assert main(["model"], lambda words: started.append(words) or 0) == 0
-    assert started == [[str(FOLDER), "--model=model"]]
+    assert started == [[str(FOLDER), "--model=model", "--profile=glance"]]
+
+
+@pytest.mark.parametrize(
+    ("words", "added", "profiles"),
+    [
+        ("owner/name", "", ["--profile=glance"]),
+        ("models.py:make", "", ["--profile=glance"]),
+        ("tiny:llama reference untrained:small chat", "", []),
+        ("owner/name --profile=quick", "", ["--profile=quick"]),
+        ("owner/name", "-x --profile=quick", []),
+    ],
+)
+def test_a_model_from_elsewhere_gets_a_glance_unless_a_profile_is_named(
+    words: str, added: str, profiles: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTEST_ADDOPTS", added)
+    passed: list[str] = []
+    main(words.split(), lambda arguments: passed.extend(arguments) or 0)
+    assert [word for word in passed if word.startswith("--profile")] == profiles
 
 
 def test_help_lists_every_option_of_assay_on_one_screen(

@@ -55,6 +55,8 @@ def test_no_claim_starts_beyond_the_budget_and_resuming_examines_the_others(
     assert first["verdict"] == "upheld"
     assert {each["reason"] for each in others} == {"not examined: budget"}
     assert {each["verdict"] for each in others} == {"inconclusive"}
+    missing = project.json()["run"]["subjects"]["tiny:gpt2"]["missing"]
+    assert missing["cache"] == "not found out: no time was left"
     (project.folder / "conftest.py").write_text(plain)
     project.forget_ran()
     again = project.run("--resume", "--json=out.json")
@@ -63,6 +65,7 @@ def test_no_claim_starts_beyond_the_budget_and_resuming_examines_the_others(
     assert project.ran == ["2", "3"]
     assert project.verdicts() == dict.fromkeys(("law 1", "law 2", "law 3"), "upheld")
     assert project.json()["run"]["finished"] is not None
+    assert "cache" in project.json()["run"]["subjects"]["tiny:gpt2"]["capabilities"]
 
 
 def test_a_claim_ends_where_the_budget_ends() -> None:
@@ -134,3 +137,24 @@ def test_laws_come_first_and_costly_findings_last_where_time_is_limited(
     ]
     items.sort(key=lambda each: hooks._turn(each, GROUPS, limited))
     assert "".join(each.nodeid[12] for each in items) == order
+
+
+def test_core_laws_come_first_and_laws_that_take_much_after_all_variants_of_others(
+    project: Project,
+) -> None:
+    def declared(number: int, more: str, variants: int = 1) -> str:
+        text = law(number, decorator=f'@pytest.mark.parametrize("_", range({variants}))')
+        text = text.replace(f'"law {number}")', f'"law {number}", {more})')
+        return text.replace("(subject, draw", "(subject, _, draw")
+
+    project.claims(
+        "from assay.harness.checking.claim import Work\n",
+        declared(1, "work=Work.VOCABULARY"),
+        declared(2, 'needs=["lm-head", "parameter-gradients"]'),
+        declared(3, 'needs=["generation"]'),
+        declared(4, "enough=8", variants=2),
+        declared(5, "core=True", variants=2),
+        declared(6, "work=Work.TEXT"),
+    )
+    assert project.run().exit == 0
+    assert "".join(project.ran) == "65454321"

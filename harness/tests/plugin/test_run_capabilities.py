@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from assay.fixtures.families import offers
+from assay.harness.models import capabilities
 from assay.harness.tests.support.sessions import law
 
 DEAF = """
@@ -89,3 +90,44 @@ def test_that_bits_must_be_equal_is_in_the_run_and_in_the_replaying_command(proj
     (claim,) = project.json()["claims"]
     assert "the bits of row" in claim["counterexample"]["where"]
     assert "-o bitwise=true" in claim["counterexample"]["replay"]
+
+
+PROBES = """
+import assay.harness.models.capabilities.registry as registry
+
+probe_of = registry._probe
+
+def noting(name):
+    def probe(subject):
+        with open("ran", "a") as file:
+            file.write(f"{name}\\n")
+        probe_of(name)(subject)
+    return probe
+
+registry._probe = noting
+"""
+"""Added to a conftest: notes each probe."""
+
+
+def test_only_what_a_claim_needs_is_probed_before_the_last_claim(project):
+    needs = law(2).replace('"law 2")', '"law 2", needs=["tied-head"])')
+    project.claims(law(1), needs, law(3))
+    (project.folder / "conftest.py").open("a").write(PROBES)
+    assert project.run("--json=out.json").exit == 0
+    assert project.ran[:4] == ["1", "tied-head", "2", "3"]
+    probes = project.ran[4:]
+    assert len(probes) == len(set(probes)), "a probe ran twice"
+    subject = project.json()["run"]["subjects"]["tiny:gpt2"]
+    assert set(subject["capabilities"]) | set(subject["missing"]) == set(capabilities.names())
+    assert subject["context"]
+    assert subject["attends"]["ways"] == "causal"
+
+
+def test_what_ends_a_run_before_its_last_claim_leaves_the_subject_in_short(project):
+    project.claims(law(1, "2.0"), law(2))
+    assert project.run("-x", "--json=out.json").exit == 1
+    subject = project.json()["run"]["subjects"]["tiny:gpt2"]
+    assert len(subject["digest"]) == 64
+    assert not subject["capabilities"]
+    assert project.run("--resume", "--json=out.json").exit == 1
+    assert project.json()["run"]["subjects"]["tiny:gpt2"]["capabilities"]
