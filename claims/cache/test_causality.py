@@ -24,6 +24,7 @@ PLAINLY = 100
     needs=["causal", "fixed-sight"],
     source="004, answer 2; 000, solution",
     control="every row moved one position back, as if each position had seen one token ahead",
+    whole=True,
 )
 def test_a_prefix_ignores_what_follows_it(subject, draw, check):
     prompt = draw(prompts(subject, shortest=2, at_edges=True, far=1), "prompt")
@@ -48,6 +49,7 @@ def test_a_prefix_ignores_what_follows_it(subject, draw, check):
     needs=["causal", "fixed-sight", "logits"],
     source="004, answer 1",
     control="the distributions of one pass, each taken one position too early",
+    whole=True,
 )
 def test_one_pass_scores_every_prefix(subject, draw, check):
     prompt = draw(prompts(subject, shortest=2, rows=2, at_edges=True), "prompt")
@@ -67,6 +69,7 @@ def test_one_pass_scores_every_prefix(subject, draw, check):
     needs=["embeddings-alone"],
     source="needed by 003",
     control="the embeddings of the tokens in reverse order",
+    whole=True,
 )
 def test_embeddings_do_what_their_tokens_do(subject, draw, check):
     prompt = draw(prompts(subject), "prompt")

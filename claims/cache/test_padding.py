@@ -23,6 +23,7 @@ NEIGHBOUR = "a neighbour's row in place of one's own"
     needs=["padding", "fixed-sight"],
     source="beyond 004",
     control=NEIGHBOUR,
+    whole=True,
 )
 def test_padding_and_batch_mates_change_nothing(subject, draw, check):
     prompt = draw(prompts(subject, shortest=2, at_edges=True, far=2), "prompt")

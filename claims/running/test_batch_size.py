@@ -22,6 +22,7 @@ LONGEST = 8
     "a row does not depend on how many others are in its batch",
     source="beyond the documents; pytorch#159239, vllm#5898",
     control="the batch's mean added to each row",
+    whole=True,
 )
 @pytest.mark.parametrize("rows", [2, 8, 32, 128])
 def test_a_row_does_not_depend_on_the_size_of_its_batch(subject, rows, draw, check):

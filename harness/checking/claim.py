@@ -49,6 +49,10 @@ class Claim:
     """Whether an example takes seconds, as compiling does: short profiles leave such laws out."""
     costly: bool = False
     """Whether a finding takes all its draws before it is judged: each of them takes seconds."""
+    whole: bool | str = False
+    """Whether a law about a slice of a large model is examined on the whole of it as well; text:
+    with this value of its parameter only.
+    """
 
     def examples(self, profile: Profile) -> int:
         """The examples that a law takes in ``profile``; 1 for a finding, which takes draws."""

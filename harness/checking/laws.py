@@ -26,6 +26,7 @@ import numpy as np
 import torch
 from msgspec import structs
 
+from assay.harness.checking import parts
 from assay.harness.checking.check import NOT_NUMBERS, Broken, Check
 from assay.harness.checking.claim import Claim, Session, as_test
 from assay.harness.checking.comparing import BY_ROUNDING
@@ -63,6 +64,7 @@ def law(
     enough: int | None = None,
     toy: bool = False,
     slow: bool = False,
+    whole: bool | str = False,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Declare a test function as the law ``id``.
 
@@ -72,13 +74,17 @@ def law(
     ``enough`` is a number of examples beyond which more add nothing.  ``toy`` says that the law is
     about networks that Assay makes itself (`harness.plugin.toy`).  ``slow`` says that an example
     takes seconds on any model, because the law compiles it or starts processes: the short profiles
-    leave it out.  The function's further parameters are pytest's (fixtures, parametrisation).
+    leave it out.  ``whole`` says that the law is examined on the whole of a large model as well as
+    on its slice (`harness.checking.parts`): always, or with this value of its parameter.  The
+    function's further parameters are pytest's (fixtures, parametrisation).
     """
     controls = Controls(control)
     says_control = "; ".join(map(controls.sentence, controls.damages))
     damages = controls.damages
     claim = Claim(
-        *(id, says, Kind.LAW, source, tuple(needs), says_control, enough, toy, damages), slow=slow
+        *(id, says, Kind.LAW, source, tuple(needs), says_control, enough, toy, damages),
+        slow=slow,
+        whole=whole,
     )
 
     def declare(body: Callable[..., None]) -> Callable[..., None]:
@@ -94,7 +100,23 @@ def run(
     arguments: dict[str, Any],
     session: Session,
 ) -> Result:
-    """Check a law on drawn examples and return the result."""
+    """Check a law on drawn examples, of a large model's slice, and return the result."""
+
+    def examine(part: Subject, most: int) -> Result:
+        return _examined(claim, body, part, arguments, session, most)
+
+    return parts.decide(claim, subject, arguments, session, examine)
+
+
+def _examined(
+    claim: Claim,
+    body: Callable[..., None],
+    subject: Subject,
+    arguments: dict[str, Any],
+    session: Session,
+    most: int,
+) -> Result:
+    """Check a law on at most so many examples of ``subject``."""
     started = time.perf_counter()
     check = Check(subject, Controls(claim.controls))
     record = check.record
@@ -102,7 +124,6 @@ def run(
     broken_by: Broken | None = None
     reach, far = session.profile.reach, session.profile.far
     subject.settings = replace(subject.settings, reach=reach, far=far)
-    most = claim.examples(session.profile)
     brake = session.profile.brake
     clock = ForwardClock(brake, share=brake / most)
     spared_before = kept_rows.spared(subject)

@@ -1,11 +1,11 @@
 """A slice of a large model: its own first blocks, and a part of its vocabulary.
 
 A law about caches, masks, positions or padding says the same of the first blocks as of all.  A
-slice is the smallest prefix of the blocks that holds every kind of them, two at least, and at most
-`TOKENS` rows of the vocabulary: the first ids, and the special ones, renumbered.  It is a model of
-the same class, built from a changed configuration.  It shares the weights of the whole model, apart
-from the rows of the vocabulary and the buffers.  Its last block's output is compared with the whole
-model's at that depth, so that a slice which computes something else is never used.
+slice is the smallest prefix of the blocks that holds every kind of them, two at least, and at
+most `TOKENS` rows of the vocabulary: the first ids, and the special ones, renumbered.  It is a
+model of the same class, built from a changed configuration.  It shares the whole model's weights,
+apart from the rows of the vocabulary and the buffers.  Its last block's output is compared with
+the whole model's at that depth: a slice that computes something else is never used.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from assay.harness.results.errors import REFUSALS, Missing, brief
 LARGE = 2**26
 """Parameters (67 million) above which a model is worth slicing.
 
-A pass of 128 tokens through fewer takes less than 0.2 s on one core, and a slice would save little.
+A pass of 128 tokens through fewer takes less than 0.2 s on one core: a slice would save little.
 """
 
 LEAST_BLOCKS = 2
@@ -67,8 +67,8 @@ class Slice:
 
 
 def slice_of(subject: Subject, tokens: int = TOKENS) -> Slice:
-    """The slice of ``subject`` with as many ``tokens``; raises `Missing`, with the reason, where the
-    model has to be whole.
+    """The slice of ``subject`` with as many ``tokens``; raises `Missing`, with the reason, where
+    the model has to be whole.
 
     Takes memory for the rows of the vocabulary and the buffers.
     """
@@ -138,7 +138,8 @@ def _sliced(subject: Subject, tokens: int) -> Slice:
     if subject.injected is not None:
         subject.injected.sow(model)
     part = Subject(
-        *(f"{subject.name}, sliced", model),
+        subject.name,
+        model,
         injected=subject.injected,
         settings=subject.settings,
         offer=subject.offer,
@@ -253,12 +254,12 @@ def _configuration(subject: Subject, blocks: int, ids: Tensor) -> Any:
 def _without_memory() -> Iterator[None]:
     """Build a model whose parameters have shapes only, and whose buffers have their numbers."""
 
-    def emptied(_module: Any, _name: str, parameter: nn.Parameter | None) -> nn.Parameter | None:
+    def emptied(_module: Any, _name: str, parameter: nn.Parameter | None) -> Any:
         if parameter is None or parameter.is_meta:
             return None  # stays as it is
         return nn.Parameter(parameter.to("meta"), requires_grad=False)
 
-    handle = hooks.register_module_parameter_registration_hook(emptied)
+    handle = hooks.register_module_parameter_registration_hook(emptied)  # type: ignore[arg-type]
     try:
         yield
     finally:
