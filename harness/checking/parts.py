@@ -13,7 +13,7 @@ from assay.harness.models.reference.slices import Slice
 from assay.harness.models.subject import Subject
 from assay.harness.models.subject.memo import memo
 from assay.harness.models.subject.releasing import release_copies
-from assay.harness.results.errors import Missing
+from assay.harness.results.errors import LONGEST, Missing, shortened
 from assay.harness.results.verdicts import DECIDED_ON, WHOLE, Result, Verdict
 
 CORE_EXAMPLES = 2
@@ -35,8 +35,8 @@ def decide(
 ) -> Result:
     """The law's result on ``subject``: on its slice if it is large, and says so.
 
-    A core law is examined on the whole model as well, and so is one that does not apply to the
-    slice, which has no files and no tokenizer.
+    A core law is examined on the whole model as well; so is one that the slice breaks, and one
+    that does not apply to the slice, which has no files and no tokenizer.
     """
     examples = claim.examples(session.profile)
     part = part_of(subject)
@@ -48,8 +48,10 @@ def decide(
         release_copies(part.subject)
     if sliced.verdict is Verdict.NOT_APPLICABLE:
         return _noted(examine(subject, examples), WHOLE)
-    if sliced.verdict is Verdict.REFUTED or session.replay is not None:
+    if session.replay is not None:
         return _noted(sliced, str(part))
+    if sliced.verdict is Verdict.REFUTED:
+        return _confirmed(sliced, examine(subject, examples), part)
     if not _is_core(claim, arguments):
         return _noted(sliced, str(part))
     whole = examine(subject, min(CORE_EXAMPLES, examples))
@@ -78,6 +80,22 @@ ALL = "all"
 def _is_core(claim: Claim, arguments: Mapping[str, Any]) -> bool:
     """Whether a law is examined on the whole of every model, with these ``arguments``."""
     return claim.whole if isinstance(claim.whole, bool) else claim.whole in arguments.values()
+
+
+def _confirmed(sliced: Result, whole: Result, part: Slice) -> Result:
+    """The result of a law that a slice breaks: undecided unless the whole model breaks it too.
+
+    Nobody runs a slice, and what its head makes of early states may be mostly rounding.
+    """
+    if whole.verdict is Verdict.REFUTED:
+        return _noted(sliced, f"{part}, and {WHOLE}")
+    why = f"{part} break it ({sliced.reason}), and {WHOLE} is {whole.verdict.value}"
+    return structs.replace(
+        whole,
+        verdict=Verdict.INCONCLUSIVE,
+        reason=shortened(why, LONGEST),
+        details={**whole.details, DECIDED_ON: f"{part}, and {WHOLE}"},
+    )
 
 
 def _both(sliced: Result, whole: Result) -> Result:

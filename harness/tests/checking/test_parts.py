@@ -82,8 +82,20 @@ def test_a_fault_in_every_block_is_caught_on_the_slice(llama):
     ):
         with faults.injected(faults.named(fault), llama) as faulty:
             found, where, _, reason = decided(test, faulty)
-        assert (found, where) == (Verdict.REFUTED, PART)
-        assert reason.endswith(f"; decided on {PART}")
+        assert (found, where) == (Verdict.REFUTED, f"{PART}, and {WHOLE}")
+        assert reason.endswith(f"; decided on {where}")
+
+
+def test_what_the_slice_alone_breaks_accuses_no_model(llama):
+    @law("Z1", "there are many blocks", source="here, for tests", control="a number too large")
+    def test_depth(subject, draw, check):
+        check.judge(float(subject.layers < 4), 0.5)
+        check.judge_control(1.0, 0.5)
+
+    found, where, _, reason = decided(test_depth, llama)
+    assert (found, where) == (Verdict.INCONCLUSIVE, f"{PART}, and {WHOLE}")
+    assert reason.startswith(f"{PART} break it (")
+    assert reason.endswith("and the whole model is upheld")
 
 
 def test_a_fault_in_the_last_block_is_caught_by_a_core_law(llama):
