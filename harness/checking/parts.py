@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -100,8 +101,7 @@ def _confirmed(sliced: Result, whole: Result, part: Slice) -> Result:
 
 def _both(sliced: Result, whole: Result) -> Result:
     """The result of two: the slice's, with the smaller of the margins."""
-    margins = [each for each in (sliced, whole) if each.margin is not None]
-    closest = min(margins, key=lambda each: each.margin, default=sliced)
+    closest = min(sliced, whole, key=lambda each: math.inf if each.margin is None else each.margin)
     return structs.replace(
         sliced,
         reason=sliced.reason or whole.reason,

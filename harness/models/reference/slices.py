@@ -259,7 +259,7 @@ def _without_memory() -> Iterator[None]:
             return None  # stays as it is
         return nn.Parameter(parameter.to("meta"), requires_grad=False)
 
-    handle = hooks.register_module_parameter_registration_hook(emptied)  # type: ignore[arg-type]
+    handle = hooks.register_module_parameter_registration_hook(emptied)
     try:
         yield
     finally:
