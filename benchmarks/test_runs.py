@@ -181,7 +181,7 @@ def test_growth(benchmark, report, pytestconfig, tmp_path):
     loading = RunRequest.of(pytestconfig).loading
 
     def seconds(name):
-        options = (*FEW, f"--dtype={loading.dtype}")
+        options = (*FEW, f"--dtype={loading.dtype}", "--layers=all")
         run = Run(f"geometry:{name}", options, processes=1)
         laws = measured(run, tmp_path, threads).laws
         return float(np.mean([law["seconds"] for law in laws]))

@@ -24,7 +24,7 @@ LONGEST = 96
     needs=["causal", "cache"],
     source="004, answers 1 and 2",
     control="a cache shifted by one: filled with the prompt moved one place to the right",
-    core=True,
+    core="default",
 )
 @pytest.mark.parametrize("kind", caches.KINDS)
 def test_cached_decoding_equals_recomputation(subject, kind, draw, check):

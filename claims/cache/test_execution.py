@@ -196,6 +196,7 @@ def test_new_tokens_change_nothing_for_the_old_ones(subject, draw, check):
     "a forward pass changes nothing that it is given",
     source="needed by 003",
     control="a model that turns round in place what it is to embed",
+    core=True,
 )
 @pytest.mark.parametrize("path", ["ids", "embeddings"])
 def test_a_pass_changes_nothing_that_it_is_given(subject, path, draw, check):
@@ -243,6 +244,7 @@ def test_a_pass_does_not_depend_on_those_before_it(subject, draw, check):
     source="004, answer 1; beyond",
     control="another prompt's output in place of the second one",
     enough=12,
+    core=True,
 )
 def test_a_prompt_gives_the_same_output_twice(subject, draw, check):
     prompt = draw(prompts(subject, shortest=2), "prompt")

@@ -12,6 +12,7 @@ from assay.harness.models.reference import finiteness
     "finite inputs give finite outputs",
     source="beyond the documents",
     control="one element of the last row replaced by NaN, or by infinity",
+    core=True,
 )
 def test_finite_inputs_give_finite_outputs(subject, draw, check):
     alone = finiteness.of_vocabulary(subject)

@@ -20,7 +20,7 @@ from assay.harness.operations import drafting, generation, padding
     source="004, answers 1 and 2",
     control="generation from a prompt whose last token is another",
     enough=6,
-    core=True,
+    core="greedy",
 )
 @pytest.mark.parametrize("mode", ["greedy", "sampling", "assisted", "static"])
 def test_generation_is_the_same_with_and_without_the_cache(subject, mode, draw, check):

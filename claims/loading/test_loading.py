@@ -79,6 +79,7 @@ def judge_file(check, file, compared):
     source="beyond the documents; transformers#46620, #48892",
     control="the largest weight stored under another name",
     enough=1,
+    core=True,
 )
 def test_what_is_loaded_is_what_is_stored(subject, draw, check):
     with variants.saved(subject) as folder:
@@ -102,6 +103,7 @@ def test_what_is_loaded_is_what_is_stored(subject, draw, check):
     source="beyond the documents; transformers#45902, #42309",
     control="a model that is not initialised",
     enough=1,
+    core=True,
 )
 def test_a_model_made_without_numbers_is_as_one_made_with_them(subject, draw, check):
     stored.require_initialised_buffers()

@@ -79,8 +79,10 @@ class Claim:
     """Whether an example takes seconds, as compiling does: short profiles leave such laws out."""
     costly: bool = False
     """Whether a finding takes all its draws before it is judged: each of them takes seconds."""
-    core: bool = False
-    """Whether other laws say little of a model that breaks this one."""
+    core: bool | str = False
+    """Whether other laws say little of a model that breaks this one; text: with this value of its
+    parameter.  A core law is examined on the whole of a large model as well as on its slice.
+    """
     own_work: Work | None = None
     """What a law takes, where its needs do not say it."""
 

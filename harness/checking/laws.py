@@ -36,7 +36,7 @@ from assay.harness.models.machine.shortage import ENDS
 from assay.harness.models.machine.weights import rounding
 from assay.harness.models.reference.float64 import reference_of
 from assay.harness.models.reference.tolerances import TOLERANCES, farthest
-from assay.harness.models.subject import Subject, edges, kept_rows
+from assay.harness.models.subject import Subject, edges, kept_rows, lengths
 from assay.harness.models.subject.clock import TOO_SLOW, Braked, ForwardClock
 from assay.harness.results.verdicts import (
     BOUND,
@@ -63,7 +63,7 @@ def law(
     enough: int | None = None,
     toy: bool = False,
     slow: bool = False,
-    core: bool = False,
+    core: bool | str = False,
     work: Work | None = None,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Declare a test function as the law ``id``.
@@ -75,8 +75,10 @@ def law(
     about networks that Assay makes itself (`harness.plugin.toy`).  ``slow`` says that an example
     takes seconds on any model, because the law compiles it or starts processes: the short profiles
     leave it out.  ``work`` says what an example takes where ``needs`` does not show it: dearer
-    laws come later, and ``core`` ones before others that take as much.  The function's further
-    parameters are pytest's (fixtures, parametrisation).
+    laws come later, and ``core`` ones before others that take as much.  A core law is examined
+    on the whole of a large model as well as on its slice (`harness.checking.parts`): where
+    ``core`` is text, with this value of its parameter.  The function's further parameters are
+    pytest's (fixtures, parametrisation).
     """
     controls = Controls(control)
     says_control = "; ".join(map(controls.sentence, controls.damages))
@@ -101,7 +103,27 @@ def run(
     arguments: dict[str, Any],
     session: Session,
 ) -> Result:
-    """Check a law on drawn examples and return the result."""
+    """Check a law on drawn examples, of a large model's slice, and return the result."""
+
+    def examine(part: Subject, most: int) -> Result:
+        return _examined(claim, body, part, arguments, session, most)
+
+    if not lengths.is_large(subject):
+        return examine(subject, claim.examples(session.profile))
+    from assay.harness.checking import parts  # only a large model is sliced
+
+    return parts.decide(claim, subject, arguments, session, examine)
+
+
+def _examined(
+    claim: Claim,
+    body: Callable[..., None],
+    subject: Subject,
+    arguments: dict[str, Any],
+    session: Session,
+    most: int,
+) -> Result:
+    """Check a law on at most so many examples of ``subject``."""
     started = time.perf_counter()
     check = Check(subject, Controls(claim.controls))
     record = check.record
@@ -109,7 +131,6 @@ def run(
     broken_by: Broken | None = None
     reach, far = session.profile.reach, session.profile.far
     subject.settings = replace(subject.settings, reach=reach, far=far)
-    most = claim.examples(session.profile)
     brake = session.profile.brake
     clock = ForwardClock(brake, share=brake / most)
     spared_before = kept_rows.spared(subject)

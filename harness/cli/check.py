@@ -40,6 +40,7 @@ The model (also --model=MODEL):
   --dtype=DTYPE               float32, bfloat16, float16, float64 or auto (default: its own)
   --device=DEVICE, --device-map=MAP       cpu, cuda, cuda:1, mps; spread over several
   --attention=NAME, --attends=WAYS        implementation of attention; causal or both
+  --layers=all                laws about all of a large model, not its first blocks
   --revision=NAME, --base=MODEL           of a hub id; the base model of an adapter
   --trust-remote-code         run Python code that comes with a model
 Results:

@@ -16,7 +16,7 @@ from assay.harness.results.verdicts import Result
 
 SETTINGS = (
     *("dtype", "device", "attention", "profile", "seed", "rounding", "allocation"),
-    "bitwise",
+    *("bitwise", "layers"),
 )
 PACKAGES = ("transformers", "torch")
 """Settings and packages that distinguish models of the same name."""

@@ -15,6 +15,7 @@ import hypothesis
 import hypothesis.errors
 import pytest
 
+from assay.harness.checking.parts import ALL
 from assay.harness.checking.profiles import PROFILES, check_profile
 from assay.harness.models.loading import loading
 from assay.harness.models.loading.runs import Options
@@ -32,7 +33,7 @@ from assay.harness.results.specs import ModelSpec
 
 TEXTS = (
     *("models", "claims", "revision", "base", "device", "device_map", "dtype"),
-    *("attention", "attends", "profile", "budget", "seed", "replay", "emulate"),
+    *("attention", "attends", "profile", "budget", "seed", "replay", "emulate", "layers"),
 )
 PATHS = ("evidence", "json", "report", "expectations")
 """The options whose values are words, and those whose values are paths."""
@@ -101,6 +102,12 @@ def add(parser: pytest.Parser) -> None:
         metavar="WAYS",
         help="which way the models attend, causal or both (default: what their class and "
         "configuration say)",
+    )
+    add(
+        "--layers",
+        default=AUTO,
+        help="all: decide laws about a large model on all its blocks and tokens, not on its first "
+        "blocks and a part of its vocabulary (default: auto)",
     )
     add(
         "--trust-remote-code",
@@ -249,6 +256,8 @@ def _check_texts(option: argparse.Namespace) -> None:
     check_profile(option.profile)
     if option.attends not in (None, *meant.WAYS):
         raise BadInput(f"--attends {option.attends!r}: choose from {', '.join(meant.WAYS)}")
+    if option.layers not in (AUTO, ALL):
+        raise BadInput(f"--layers {option.layers!r}: choose from {AUTO}, {ALL}")
     if option.oracle not in float64.WAYS:
         raise BadInput(f"oracle {option.oracle!r}: choose from {', '.join(float64.WAYS)}")
     if option.replay is not None and not option.replay.isascii():

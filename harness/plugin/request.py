@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
+from assay.harness.checking.parts import ALL
 from assay.harness.models.loading.runs import Options
 from assay.harness.models.machine.devices import dtype_name, parse_dtype
 from assay.harness.plugin import toy
@@ -83,13 +84,17 @@ class RunRequest:
         machines = self.emulated.items()
         return [f"--emulate={name}:{value}" for name, value in machines if value is not None]
 
-    def replay_command(self, nodeid: str, subject: str, blob: str) -> str:
-        """One line for a shell, where this run was started, that runs one example of a test."""
+    def replay_command(self, nodeid: str, subject: str, blob: str, whole: bool = False) -> str:
+        """One line for a shell, where this run was started, that runs one example of a test.
+
+        ``whole`` says that it is an example of the whole of a large model.
+        """
         file, separator, test = nodeid.partition("::")
         file = os.path.relpath(self.root / file, self.directory)
         parts = ["pytest", f"{file}{separator}{test}", f"--model={subject}"]
+        loading = replace(self.loading, layers=ALL) if whole else self.loading
         for name in LOADING:
-            if (value := getattr(self.loading, name)) != getattr(USUAL, name):
+            if (value := getattr(loading, name)) != getattr(USUAL, name):
                 parts.append(f"--{name.replace('_', '-')}={value}")
         parts += self.emulations
         if self.loading.trust_remote_code:
@@ -101,7 +106,9 @@ class RunRequest:
         return shlex.join([*parts, f"--replay={blob}"])
 
 
-LOADING = (*("device", "device_map", "dtype", "attention", "attends", "revision", "base"),)
+LOADING = (
+    *("device", "device_map", "dtype", "attention", "attends", "revision", "base", "layers"),
+)
 """The options of `Options` that a replay repeats, where they are not the usual ones."""
 
 DTYPES = pytest.StashKey[list[str]]()

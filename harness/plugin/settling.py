@@ -33,7 +33,15 @@ from assay.harness.results.encoding import decode
 from assay.harness.results.errors import BadInput
 from assay.harness.results.expectations import Expectations, Judgement
 from assay.harness.results.records import SubjectRecord
-from assay.harness.results.verdicts import BUDGET, LEFT_OUT, LIMIT, Result, Verdict
+from assay.harness.results.verdicts import (
+    BUDGET,
+    DECIDED_ON,
+    LEFT_OUT,
+    LIMIT,
+    WHOLE,
+    Result,
+    Verdict,
+)
 
 Recorded = dict[tuple[str, str, str], Result]
 """Results by (claim's name, subject's name, subject's digest)."""
@@ -187,7 +195,10 @@ class Assay:
     def _with_command(self, result: Result) -> Result:
         if (example := result.counterexample) is None or not example.blob:
             return result
-        command = self.request.replay_command(self.node.nodeid, result.subject, example.blob)
+        command = self.request.replay_command(
+            *(self.node.nodeid, result.subject, example.blob),
+            whole=result.details.get(DECIDED_ON) == WHOLE,
+        )
         return replace(result, counterexample=replace(example, blob=None, replay=command))
 
     def _recorded(self, name: str, subject: Subject | Absent) -> Result | None:

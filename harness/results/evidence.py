@@ -34,7 +34,7 @@ def resume_key(run: RunRecord) -> str:
     """
     versions = [run.versions[name] for name in ("python", "torch", "transformers")]
     names = ("suite", "dtype", "device", "attention", "profile", "seed", "attends", "bitwise")
-    settings = [getattr(run, name) for name in (*names, *EMULATED)]
+    settings = [getattr(run, name) for name in (*names, "layers", *EMULATED)]
     return hashlib.sha256(json.dumps([versions, settings]).encode()).hexdigest()
 
 

@@ -121,6 +121,13 @@ class RunRecord(Record):
         None
     )
     bitwise: Annotated[bool, says("Whether equal bits were demanded.")] = False
+    layers: Annotated[
+        str,
+        says(
+            "auto: laws about a large model are decided on its slice; all: on the whole of it.",
+            extra_json_schema={"enum": ["auto", "all"]},
+        ),
+    ] = "auto"
     versions: Annotated[
         dict[str, str],
         says(

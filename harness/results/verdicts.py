@@ -57,6 +57,9 @@ HIDDEN = "rounding hides smaller leaks"
 NOT_REACHED = "not reached"
 """Key of a law's details: what no example reached, without which the law says nothing."""
 
+DECIDED_ON, WHOLE = "decided on", "the whole model"
+"""Key of the details of a law about a large model, and its value where that was no slice."""
+
 UNAVAILABLE = "unavailable here"
 """Key of the details of a claim that does not apply: true where the model is not the reason, but
 the machine, a package or an option.

@@ -44,6 +44,8 @@ class Options:
     ``base`` is the base model of an adapter's folder; ``attends`` is the user's declaration of
     how they attend (`harness.models.subject.meant`), ``oracle`` how to hold the float64 reference
     (`models.reference.float64`); ``bitwise`` demands equal bits of rows in batches of any size.
+    ``layers`` is ``auto``, or ``all`` for laws about the whole of a large model
+    (`harness.checking.parts`).
     """
 
     device: str = "cpu"
@@ -56,6 +58,7 @@ class Options:
     attends: str | None = None
     oracle: str = "auto"
     bitwise: bool = False
+    layers: str = AUTO
 
 
 def versions() -> dict[str, str]:
@@ -98,6 +101,7 @@ def describe_run(options: Options, profile: str, seed: int) -> RunRecord:
         attention=options.attention,
         attends=options.attends,
         bitwise=options.bitwise,
+        layers=options.layers,
         versions=versions(),
         platform=platform.platform(),
         threads=torch.get_num_threads(),

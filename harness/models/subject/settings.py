@@ -14,7 +14,8 @@ class SubjectSettings:
 
     ``attends`` is the value of ``--attends`` (`harness.models.subject.meant`), ``float64`` that of
     ``--oracle`` (`harness.models.reference.float64`); with ``bitwise`` a row must have the same
-    bits however it is run (``--bitwise``).
+    bits however it is run (``--bitwise``).  ``layers`` is ``all`` where laws are decided on the
+    whole of a large model (``--layers``).
 
     ``reach`` and ``far`` come from the profile: parameters times tokens of a law's usual prompt,
     and of its one prompt that is to pass every window.
@@ -27,6 +28,7 @@ class SubjectSettings:
     attends: str | None = None
     float64: str = "auto"
     bitwise: bool = False
+    layers: str = "auto"
     reach: float = math.inf
     far: float = math.inf
     listens: bool = True

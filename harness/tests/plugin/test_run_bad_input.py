@@ -26,6 +26,7 @@ OPTIONS = {
     "--device=": "--device '': is empty",
     "--dtype=float7": "'float7': unsupported dtype",
     "--attends=neither": "--attends 'neither': choose from causal, both",
+    "--layers=first": "--layers 'first': choose from auto, all",
     "--attention=hub/kernel": "'hub/kernel' is not an attention implementation",
     "--attention=unheard_of": "cannot use the attention 'unheard_of'",
     "--revision=v2": "tiny:gpt2: has no revision 'v2'",

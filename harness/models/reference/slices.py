@@ -1,0 +1,332 @@
+"""A slice of a large model: its own first blocks, and a part of its vocabulary.
+
+A law about caches, masks, positions or padding says the same of the first blocks as of all.  A
+slice is the smallest prefix of the blocks that holds every kind of them, two at least, and at
+most `TOKENS` rows of the vocabulary: the first ids, and the special ones, renumbered.  It is a
+model of the same class, built from a changed configuration.  It shares the whole model's weights,
+apart from the rows of the vocabulary and the buffers.  Its last block's output is compared with
+the whole model's at that depth: a slice that computes something else is never used.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules import module as hooks
+
+from assay.harness.models.machine.shortage import pass_on
+from assay.harness.models.machine.weights import is_dispatched, is_quantised
+from assay.harness.models.reference.copying import HOOKS
+from assay.harness.models.reference.tolerances import EQUAL_RUNS, distance
+from assay.harness.models.subject import Subject, compat
+from assay.harness.results.errors import REFUSALS, Missing, brief
+
+LEAST_BLOCKS = 2
+"""The fewest blocks of a slice: what one block hands on to the next is then seen."""
+
+TOKENS = 4096
+"""Rows of the vocabulary in a slice: a head of this size takes less time than its blocks."""
+
+COMPARED = 24
+"""Tokens of the prompt by which a slice is compared with the whole model."""
+
+SPECIAL = re.compile(r"\w*token_(ids?|index)|(mask|unk|pad|bos|eos|sep|cls)_index")
+"""Names of a configuration's fields that hold ids."""
+
+
+@dataclass(frozen=True)
+class Slice:
+    """``subject`` is the slice, without a tokenizer, of a model of ``layers`` blocks and
+    ``vocabulary`` tokens; ``ids`` [n] are the whole model's ids of its own, in order.
+    """
+
+    subject: Subject
+    layers: int
+    vocabulary: int
+    ids: Tensor
+
+    def __str__(self) -> str:
+        first, tokens = self.subject.layers, len(self.ids)
+        return (
+            f"the first {first} of {self.layers} blocks and {tokens} of {self.vocabulary} tokens"
+        )
+
+
+def slice_of(subject: Subject, tokens: int = TOKENS) -> Slice:
+    """The slice of ``subject`` with as many ``tokens``; raises `Missing`, with the reason, where
+    the model has to be whole.
+
+    Takes memory for the rows of the vocabulary and the buffers.
+    """
+    if why := _whole(subject):
+        raise Missing(f"examined whole: {why}")
+    try:
+        part = _sliced(subject, tokens)
+        _compare(part, subject)
+    except Missing as missing:
+        raise Missing(f"examined whole: {missing}") from missing
+    except REFUSALS as error:  # whatever a constructor of the library raises
+        pass_on(error)
+        raise Missing(f"examined whole: its slice ends in {brief(error)}") from error
+    return part
+
+
+def _whole(subject: Subject) -> str:
+    """Why a model cannot be sliced, as far as that is known before trying; empty if it can."""
+    model: Any = subject.model
+    if compat.is_wrapped(model) or not compat.is_of_the_library(model):
+        return "its class is not one of transformers"
+    if subject.is_encoder_decoder or model.config.is_encoder_decoder:
+        return "it is an encoder-decoder"
+    if is_quantised(model) or is_dispatched(model):
+        return "its weights are quantised, or offloaded"
+    if getattr(subject.config, "num_kv_shared_layers", None):
+        return "its blocks share keys and values"
+    if subject.injected is None and (where := next(_patched(model), None)) is not None:
+        return f"{where or 'the model'} is patched, and a model built again would not be"
+    return ""
+
+
+def _patched(model: nn.Module) -> Iterator[str]:
+    """The names of modules of foreign classes, as an adapter's layers are, and of those with a
+    foreign hook, or a function in the place of their class's own.
+
+    The library has hooks of its own, by which it returns the states of every block.
+    """
+    for name, module in model.named_modules():
+        own = vars(module)
+        functions = [hook for each in HOOKS for hook in own.get(each, {}).values()]
+        if "forward" in own or not all(map(_is_usual, [type(module), *functions])):
+            yield name
+
+
+def _is_usual(thing: Any) -> bool:
+    """Whether a class or a function is of torch or transformers."""
+    return getattr(thing, "__module__", "").startswith(("torch.", "transformers."))
+
+
+def _sliced(subject: Subject, tokens: int) -> Slice:
+    layers, vocabulary = subject.layers, subject.vocabulary
+    if len(subject.blocks) != layers:
+        raise Missing(f"{len(subject.blocks)} blocks serve as its {layers}")
+    blocks = max(LEAST_BLOCKS, _kinds_held(subject))
+    ids = _kept_ids(subject, tokens)
+    if blocks >= layers and len(ids) == vocabulary:
+        raise Missing("it takes all blocks to hold every kind, and the vocabulary is small")
+    config = _configuration(subject, min(blocks, layers), ids)
+    with _without_memory(), torch.random.fork_rng(devices=[]):
+        model = type(subject.model)(config)
+    _take_tensors(model.eval(), subject.model, ids)
+    if subject.injected is None:
+        _require_same_settings(model, subject, config, ids)
+    if (generation := getattr(subject.model, "generation_config", None)) is not None:
+        model.generation_config = _renumbered(copy.deepcopy(generation), ids)
+    if subject.injected is not None:
+        subject.injected.sow(model)
+    part = Subject(
+        subject.name,
+        model,
+        injected=subject.injected,
+        settings=subject.settings,
+        offer=subject.offer,
+        provenance=subject.provenance,
+    )
+    return Slice(part, layers, vocabulary, ids)
+
+
+# -- what is cut ----------------------------------------------------------------------------------
+
+
+def _kinds_held(subject: Subject) -> int:
+    """The length of the smallest prefix of the blocks that holds every kind of them.
+
+    Blocks are of a kind if their modules, shapes and settings are equal, and their entries in the
+    configuration's lists.  Numbers that count the blocks tell no kinds apart.
+    """
+    blocks = list(subject.blocks)
+    each = [dict(_traits(block)) for block in blocks]
+    for name, values in _by_layer(subject.config).items():
+        for index, traits in enumerate(each):
+            traits[name] = repr(values[index])
+    columns = {name: [traits.get(name) for traits in each] for traits in each for name in traits}
+    telling = [values for values in columns.values() if not _counts(values)]
+    kinds = list(zip(*telling, strict=True))
+    return 1 + max(kinds.index(kind) for kind in kinds)
+
+
+def _traits(block: nn.Module) -> Iterator[tuple[str, Any]]:
+    """What a block is made of: classes, shapes, and settings that are no floating-point numbers
+    (some differ from block to block, as the rates of dropout).
+    """
+    for name, module in block.named_modules():
+        yield name, type(module)
+        for key, value in vars(module).items():
+            if isinstance(value, bool | int | str | None):
+                yield f"{name}.{key}", value
+    for name, parameter in block.named_parameters():
+        yield name, parameter.shape
+
+
+def _counts(values: list[Any]) -> bool:
+    """Whether the ``values``, of the blocks that have one, count the blocks."""
+    numbers = [(index, value) for index, value in enumerate(values) if value is not None]
+    if not all(type(value) is int for _, value in numbers):
+        return False
+    offsets = {value - index for index, value in numbers}
+    return len(offsets) == 1 and (len(numbers) > 1 or offsets <= {0, 1})
+
+
+def _by_layer(config: Any) -> dict[str, list[Any]]:
+    """The lists of a configuration with an entry for each layer."""
+    layers = config.num_hidden_layers
+    lists = {n: v for n, v in config.to_dict().items() if isinstance(v, list | tuple)}
+    return {name: list(values) for name, values in lists.items() if len(values) == layers > 1}
+
+
+def _kept_ids(subject: Subject, tokens: int) -> Tensor:
+    """The ids that a slice keeps, in order: the special ones, and the first of the others."""
+    vocabulary = subject.vocabulary
+    settings = [subject.model.config.to_dict()]
+    if (generation := getattr(subject.model, "generation_config", None)) is not None:
+        settings.append(generation.to_dict())
+    special = {i for each in settings for i in _special(each) if 0 <= i < vocabulary}
+    others = (i for i in range(vocabulary) if i not in special)
+    return torch.tensor(sorted({*special, *islice(others, max(0, tokens - len(special)))}))
+
+
+def _special(settings: dict[str, Any]) -> Iterator[int]:
+    """The ids in a configuration and its parts."""
+    for name, value in settings.items():
+        if isinstance(value, dict):
+            yield from _special(value)
+        elif SPECIAL.fullmatch(str(name)):
+            each = value if isinstance(value, list | tuple) else [value]
+            yield from (i for i in each if type(i) is int)
+
+
+def _renumbered(config: Any, ids: Tensor) -> Any:
+    """``config`` with the places of its special ids in ``ids``; changes it and its parts."""
+    places = {i: place for place, i in enumerate(ids.tolist())}
+    for name, value in config.to_dict().items():
+        if SPECIAL.fullmatch(name):
+            if isinstance(value, list | tuple):
+                setattr(config, name, [places.get(i, i) for i in value])
+            elif type(value) is int:
+                setattr(config, name, places.get(value, value))
+    for name in getattr(config, "sub_configs", {}):
+        if getattr(config, name, None) is not None:
+            _renumbered(getattr(config, name), ids)
+    return config
+
+
+def _configuration(subject: Subject, blocks: int, ids: Tensor) -> Any:
+    """The whole model's configuration with fewer blocks and ids."""
+    config = _renumbered(copy.deepcopy(subject.model.config), ids)
+    text = config.get_text_config(decoder=True)
+    lists = _by_layer(text)
+    text.num_hidden_layers = blocks
+    for name, values in lists.items():
+        setattr(text, name, values[:blocks])
+    for each in {id(each): each for each in (config, text)}.values():
+        if getattr(each, "vocab_size", None) == subject.vocabulary:
+            each.vocab_size = len(ids)
+    return config
+
+
+# -- what is shared -------------------------------------------------------------------------------
+
+
+@contextmanager
+def _without_memory() -> Iterator[None]:
+    """Build a model whose parameters have shapes only, and whose buffers have their numbers."""
+
+    def emptied(_module: Any, _name: str, parameter: nn.Parameter | None) -> Any:
+        if parameter is None or parameter.is_meta:
+            return None  # stays as it is
+        return nn.Parameter(parameter.to("meta"), requires_grad=False)
+
+    handle = hooks.register_module_parameter_registration_hook(emptied)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def _take_tensors(model: nn.Module, whole: nn.Module, ids: Tensor) -> None:
+    """Give ``model`` the parameters of ``whole``, shared as they are there, and its buffers.
+
+    Raises `Missing` for one that the whole model does not have, or has in another shape.
+    """
+    parameters = dict(whole.named_parameters(remove_duplicate=False))
+    shared: dict[int, nn.Parameter] = {}
+    for name, like in list(model.named_parameters(remove_duplicate=False)):
+        source = parameters.get(name)
+        if source is None:
+            raise Missing(f"its slice has a weight {name}, which the model lacks")
+        if id(source) not in shared:
+            numbers = _cut(name, source.detach(), like.shape, ids)
+            shared[id(source)] = nn.Parameter(numbers, requires_grad=source.requires_grad)
+        _owner(model, name)._parameters[name.rpartition(".")[2]] = shared[id(source)]
+    buffers = dict(whole.named_buffers())
+    for name, own in list(model.named_buffers()):
+        if (held := buffers.get(name)) is None:
+            raise Missing(f"its slice has a buffer {name}, which the model lacks")
+        numbers = _cut(name, held.detach(), own.shape, ids)
+        _owner(model, name)._buffers[name.rpartition(".")[2]] = numbers.clone()
+
+
+def _owner(model: nn.Module, name: str) -> nn.Module:
+    return model.get_submodule(name.rpartition(".")[0])
+
+
+def _cut(name: str, source: Tensor, shape: torch.Size, ids: Tensor) -> Tensor:
+    """``source``, or its rows ``ids`` where the slice has as many."""
+    if source.shape == shape:
+        return source
+    if shape == (len(ids), *source.shape[1:]) and len(source) > int(ids.max()):
+        return source[ids.to(source.device)]
+    raise Missing(f"{name} of its slice is {[*shape]}, and {[*source.shape]} in the model")
+
+
+# -- whether it is the model's --------------------------------------------------------------------
+
+
+def _require_same_settings(model: nn.Module, subject: Subject, config: Any, ids: Tensor) -> None:
+    """Raise `Missing` where a module has another setting than in the whole model.
+
+    Those that are the number of blocks or tokens, or a special id, differ.
+    """
+    part = config.get_text_config(decoder=True)
+    changed = {(subject.layers, part.num_hidden_layers), (subject.vocabulary, len(ids))}
+    changed |= {(i, place) for place, i in enumerate(ids.tolist())}
+    for name, module in model.named_modules():
+        held = vars(subject.model.get_submodule(name))
+        for key, value in vars(module).items():
+            if not isinstance(value, bool | int | float | str | None) or key not in held:
+                continue
+            if held[key] != value and (held[key], value) not in changed:
+                where = name or "the model"
+                raise Missing(f"{key} of {where} is {held[key]!r}, and {value!r} in its slice")
+
+
+def _compare(part: Slice, whole: Subject) -> None:
+    """Raise `Missing` unless the slice's last block gives what the whole model's gives."""
+    own, depth = part.subject, part.subject.layers
+    n = min(COMPARED, whole.context or COMPARED, len(part.ids))
+    ids = own.content(torch.arange(n, device=own.device)[None] * 7)
+    expected = whole.block_output(depth, part.ids.to(whole.device)[ids])
+    observed = own.block_output(depth, ids)
+    if torch.equal(observed, expected):
+        return
+    again = whole.block_output(depth, part.ids.to(whole.device)[ids])
+    error = float(distance(observed, expected).max())
+    if not error <= EQUAL_RUNS[whole.dtype].allowed(float(distance(again, expected).max())):
+        raise Missing(f"the output of block {depth} of its slice differs by {error:.1e}")

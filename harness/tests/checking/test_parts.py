@@ -1,0 +1,152 @@
+"""Laws about a large model: decided on its slice, core laws on the whole as well."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+
+import pytest
+import torch
+
+import assay
+from assay.claims.cache import test_cache, test_causality, test_finite, test_padding
+from assay.claims.positions import test_positions
+from assay.harness import faults
+from assay.harness.checking.laws import law
+from assay.harness.checking.profiles import PROFILES
+from assay.harness.models.reference import slices
+from assay.harness.results.errors import Missing
+from assay.harness.results.verdicts import DECIDED_ON, WHOLE, Verdict
+from assay.harness.tests.support.deep_models import deep, deep_model
+from assay.harness.tests.support.toys import budget, fresh, verdict, with_settings
+
+TOKENS = 50
+
+C1 = test_causality.test_a_prefix_ignores_what_follows_it
+C2 = test_cache.test_cached_decoding_equals_recomputation
+
+
+@pytest.fixture(autouse=True)
+def large(monkeypatch):
+    """Every model counts as a large one."""
+    monkeypatch.setattr(lengths, "LARGE", 0)
+    monkeypatch.setattr(slices, "slice_of", functools.partial(slices.slice_of, tokens=TOKENS))
+
+
+def decided(test, subject, **arguments):
+    """The verdict, what it was decided on, and the examples."""
+    result = verdict(test, subject, budget(3), arguments=arguments)
+    return result.verdict, result.details.get(DECIDED_ON), result.examples, result.reason
+
+
+@pytest.fixture
+def llama():
+    return deep("llama")
+
+
+PART = f"the first 2 of 4 blocks and {TOKENS} of 101 tokens"
+
+
+def test_a_law_about_a_large_model_is_decided_on_its_slice_and_says_so(llama):
+    test = test_positions.test_a_constant_added_to_all_positions_changes_nothing
+    assert decided(test, llama) == (Verdict.UPHELD, PART, 3, f"decided on {PART}")
+
+
+def test_a_core_law_is_examined_on_the_whole_with_two_examples_as_well(llama):
+    said = f"{PART}, and the whole model in 2 examples"
+    assert decided(C1, llama)[:3] == (Verdict.UPHELD, said, 5)
+    assert decided(C2, llama, kind="default")[:3] == (Verdict.UPHELD, said, 5)
+    assert decided(C2, llama, kind="static")[:3] == (Verdict.UPHELD, PART, 3)
+
+
+def test_all_layers_are_examined_where_that_is_asked_for(llama):
+    assert decided(C1, with_settings(llama, layers="all"))[:3] == (Verdict.UPHELD, None, 3)
+
+
+def test_a_small_model_is_examined_whole_and_nothing_is_said(llama, monkeypatch):
+    monkeypatch.setattr(lengths, "LARGE", 2**26)
+    found, where, _, reason = decided(C1, llama)
+    assert (found, where) == (Verdict.UPHELD, None)
+    assert "decided on" not in reason
+
+
+def test_a_model_that_cannot_be_sliced_is_examined_whole_and_says_why():
+    why = "examined whole: it is an encoder-decoder"
+    assert decided(C1, fresh("t5")) == (Verdict.UPHELD, why, 3, why)
+
+
+def test_a_fault_in_every_block_is_caught_on_the_slice(llama):
+    for fault, test in (
+        ("future-seen-by-one", C1),
+        ("padding-mask-ignored", test_padding.test_padding_and_batch_mates_change_nothing),
+    ):
+        with faults.injected(faults.named(fault), llama) as faulty:
+            found, where, _, reason = decided(test, faulty)
+        assert (found, where) == (Verdict.REFUTED, f"{PART}, and {WHOLE}")
+        assert reason.endswith(f"; decided on {where}")
+
+
+def test_what_the_slice_alone_breaks_accuses_no_model(llama):
+    @law("Z1", "there are many blocks", source="here, for tests", control="a number too large")
+    def test_depth(subject, draw, check):
+        check.judge(float(subject.layers < 4), 0.5)
+        check.judge_control(1.0, 0.5)
+
+    found, where, _, reason = decided(test_depth, llama)
+    assert (found, where) == (Verdict.INCONCLUSIVE, f"{PART}, and {WHOLE}")
+    assert reason.startswith(f"{PART} break it (")
+    assert reason.endswith("and the whole model is upheld")
+
+
+def test_a_fault_in_the_last_block_is_caught_by_a_core_law(llama):
+    with faults.injected(faults.named("future-seen-in-one-layer"), llama) as faulty:
+        assert decided(C1, faulty)[0] is Verdict.REFUTED
+
+
+def test_a_defect_of_a_late_weight_is_caught_on_the_whole(llama):
+    llama.blocks[3].mlp.down_proj.weight.data[0, 0] = torch.nan
+    found, where, _, reason = decided(test_finite.test_finite_inputs_give_finite_outputs, llama)
+    assert (found, where) == (Verdict.REFUTED, WHOLE)
+    assert reason.endswith("; decided on the whole model")
+
+
+def test_what_a_slice_does_not_have_is_examined_on_the_whole(llama):
+    @law("Z1", "a folder is there", source="here, for tests", control="a number that is too large")
+    def test_folder(subject, draw, check):
+        if subject.folder is None:
+            raise Missing("files: no folder")
+        check.judge(0.0, 1.0)
+        check.judge_control(2.0, 1.0)
+
+    assert decided(test_folder, replace(llama, folder="here"))[:2] == (Verdict.UPHELD, WHOLE)
+    assert decided(test_folder, llama)[:2] == (Verdict.NOT_APPLICABLE, None)
+
+
+PREFIX = "decided on the first"
+
+TYPES = ("llama", "qwen2", "mixtral", "gemma3_text", "qwen3_next", "bert")
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("model_type", TYPES)
+def test_slice_and_whole_give_the_same_verdicts(model_type, monkeypatch):
+    """Of laws that are decided on both."""
+    monkeypatch.setitem(PROFILES, "glance", replace(PROFILES["glance"], examples=2, shrink=0))
+    model = deep_model(model_type)
+
+    def verdicts():
+        run = assay.check(model, claims="laws", profile="glance")
+        return {(each.id, each.name): each for each in run.results}
+
+    sliced = verdicts()
+    monkeypatch.setattr(lengths, "LARGE", 2**26)
+    whole = verdicts()
+    assert any(
+        each.details.get(DECIDED_ON, "").startswith("the first") for each in sliced.values()
+    )
+    unlike = {
+        key: (each.verdict.value, whole[key].verdict.value, each.reason)
+        for key, each in sliced.items()
+        if each.verdict is not whole[key].verdict
+    }
+    assert unlike == {}

@@ -1,0 +1,126 @@
+"""Slices of a model: what they hold, what they share, and what is examined whole."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from assay.harness import faults
+from assay.harness.models.reference.slices import slice_of
+from assay.harness.results.errors import Missing
+from assay.harness.tests.support.deep_models import deep
+from assay.harness.tests.support.toys import changed, toy
+
+TOKENS = 50
+
+TYPES = {
+    "llama": 2,
+    "qwen2": 2,
+    "mixtral": 2,
+    "gemma3_text": 2,
+    "qwen3_next": 2,
+    "jamba": 2,
+    "bamba": 4,  # an attention layer among the recurrent ones is the last
+    "modernbert": 3,  # its first block has no norm
+    "bert": 2,
+    "gpt2": 2,
+}
+"""How many of four blocks hold every kind."""
+
+
+@pytest.mark.parametrize("model_type", TYPES)
+def test_a_slice_computes_what_the_model_does_up_to_its_depth(model_type):
+    whole = deep(model_type)
+    part = slice_of(whole, TOKENS)
+    own = part.subject
+    assert (own.layers, len(own.blocks), own.vocabulary) == (TYPES[model_type],) * 2 + (TOKENS,)
+    ids = own.content(torch.arange(3, 20)[None])
+    expected = whole.block_output(own.layers, part.ids[ids])
+    torch.testing.assert_close(own.block_output(own.layers, ids), expected, rtol=0, atol=0)
+    assert own.rows(ids)["logits"].shape[-1] == TOKENS
+
+
+@pytest.mark.parametrize("model_type", ["llama", "gpt2"])
+def test_a_slice_shares_its_weights_and_the_ties_between_them(model_type):
+    whole = deep(model_type)
+    own = slice_of(whole, TOKENS).subject
+    places = {each.data_ptr() for each in whole.model.parameters()}
+    copied = [n for n, each in own.model.named_parameters() if each.data_ptr() not in places]
+    assert all("embed" in name or "wte" in name or "head" in name for name in copied)
+    tied = [
+        m.get_output_embeddings().weight is m.get_input_embeddings().weight
+        for m in (whole.model, own.model)
+    ]
+    assert tied[0] == tied[1]
+
+
+def test_special_ids_are_kept_and_renumbered():
+    whole = deep("llama")
+    last = whole.vocabulary - 1
+    whole.model.config.eos_token_id = whole.model.generation_config.eos_token_id = [last, 7]
+    part = slice_of(whole, TOKENS)
+    assert part.ids[-1] == last
+    assert part.subject.config.eos_token_id == [TOKENS - 1, 7]
+    assert part.subject.model.generation_config.eos_token_id == [TOKENS - 1, 7]
+    assert whole.config.eos_token_id == [last, 7]
+    assert str(part) == f"the first 2 of 4 blocks and {TOKENS} of {last + 1} tokens"
+
+
+def test_a_layer_of_another_kind_is_in_the_slice():
+    whole = deep("qwen3_next")
+    kinds = ["linear_attention"] * 3 + ["full_attention"]
+    assert whole.config.layer_types[:2] == kinds[2:]
+    whole = deep("qwen3_next", layer_types=kinds)
+    assert slice_of(whole, TOKENS).subject.layers == 4
+
+
+def _hooked():
+    return changed("llama", lambda state: state * 1.5)
+
+
+def _scaled():
+    whole = deep("llama")
+    whole.blocks[0].self_attn.scaling *= 2
+    return whole
+
+
+def _of_another_activation():
+    whole = deep("llama")
+    whole.blocks[1].mlp.act_fn = torch.nn.GELU().eval()
+    return whole
+
+
+@pytest.mark.parametrize(
+    ("build", "why"),
+    [
+        (lambda: toy("t5"), "it is an encoder-decoder"),
+        (lambda: deep("albert"), "1 blocks serve as its 4"),
+        (lambda: toy("gemma3n_text"), "its blocks share keys and values"),
+        (lambda: toy("llama"), "it takes all blocks to hold every kind"),
+        (_hooked, "model.layers.0 is patched"),
+        (_scaled, "scaling of model.layers.0.self_attn is"),
+        (_of_another_activation, "the output of block 2 of its slice differs by"),
+    ],
+)
+def test_a_model_that_cannot_be_sliced_is_examined_whole(build, why):
+    with pytest.raises(Missing, match=f"^examined whole: {why}"):
+        slice_of(build(), tokens=1000)
+
+
+def test_a_fault_is_in_the_slice_as_well():
+    whole = deep("llama")
+    ids = torch.arange(3, 20)[None]
+    sound = slice_of(whole, TOKENS).subject.rows(ids)["logits"]
+    with faults.injected(faults.named("future-seen-by-one"), whole) as faulty:
+        assert not torch.equal(slice_of(faulty, TOKENS).subject.rows(ids)["logits"], sound)
+    torch.testing.assert_close(slice_of(whole, TOKENS).subject.rows(ids)["logits"], sound)
+
+
+def test_a_fault_in_the_last_block_is_not_in_the_slice_and_says_so():
+    """Its code would put it into the slice's last block, which is another."""
+    whole = deep("llama")
+    with (
+        faults.injected(faults.named("future-seen-in-one-layer"), whole) as faulty,
+        pytest.raises(Missing, match="the output of block 2 of its slice differs"),
+    ):
+        slice_of(faulty, TOKENS)

@@ -1,0 +1,41 @@
+"""Tiny models of more blocks than the two that they usually have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, PreTrainedModel
+
+from assay.fixtures import families
+from assay.fixtures.families.shrink import shrunk
+from assay.fixtures.families.weights import to_unit_gain
+from assay.harness.models.loading import loading
+from assay.harness.models.subject import Subject
+
+
+def deep_model(model_type: str, blocks: int = 4, **changes: Any) -> PreTrainedModel:
+    """A tiny model of ``blocks`` blocks; the kinds of its layers come again in their order.
+
+    ``changes`` are fields of its configuration.
+    """
+    config = shrunk(AutoConfig.for_model(model_type))
+    usual = config.num_hidden_layers
+    for name, value in config.to_dict().items():
+        if isinstance(value, list) and len(value) == usual:
+            setattr(config, name, (value * blocks)[:blocks])
+    for name, value in {"num_hidden_layers": blocks, **changes}.items():
+        setattr(config, name, value)
+    masked = families.usual_kind(model_type, config) == "masked"
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = (AutoModelForMaskedLM if masked else AutoModelForCausalLM).from_config(config)
+    to_unit_gain(model, 0)
+    return model.eval()
+
+
+def deep(model_type: str, blocks: int = 4, **changes: Any) -> Subject:
+    """`deep_model` as a subject in float32 on the CPU."""
+    model, cpu = deep_model(model_type, blocks, **changes), torch.device("cpu")
+    loaded = loading.adopt(f"deep {model_type}", model, None, dtype=torch.float32, device=cpu)
+    return loaded.subject
