@@ -15,7 +15,6 @@ import hypothesis
 import hypothesis.errors
 import pytest
 
-from assay.harness.checking.parts import ALL
 from assay.harness.checking.profiles import PROFILES, check_profile
 from assay.harness.models.loading import loading
 from assay.harness.models.loading.runs import Options
@@ -23,6 +22,7 @@ from assay.harness.models.machine import allocation, placement
 from assay.harness.models.machine.devices import AUTO
 from assay.harness.models.reference import float64
 from assay.harness.models.subject import meant
+from assay.harness.models.subject.lengths import ALL
 from assay.harness.plugin import budget, toy
 from assay.harness.plugin.request import DEFAULT, EXPAND, Expand, RunRequest
 from assay.harness.results.errors import BadInput

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from assay.harness.checking.parts import ALL
 from assay.harness.models.loading.runs import Options
 from assay.harness.models.machine.devices import dtype_name, parse_dtype
+from assay.harness.models.subject.lengths import ALL
 from assay.harness.plugin import toy
 
 Expand = Callable[[Sequence[str]], tuple[list[str], list[str]]]

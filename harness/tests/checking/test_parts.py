@@ -15,6 +15,7 @@ from assay.harness import faults
 from assay.harness.checking.laws import law
 from assay.harness.checking.profiles import PROFILES
 from assay.harness.models.reference import slices
+from assay.harness.models.subject import lengths
 from assay.harness.results.errors import Missing
 from assay.harness.results.verdicts import DECIDED_ON, WHOLE, Verdict
 from assay.harness.tests.support.deep_models import deep, deep_model
