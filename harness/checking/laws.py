@@ -108,7 +108,7 @@ def run(
     def examine(part: Subject, most: int) -> Result:
         return _examined(claim, body, part, arguments, session, most)
 
-    if not lengths.is_large(subject):
+    if not lengths.is_sliced(subject):
         return examine(subject, claim.examples(session.profile))
     from assay.harness.checking import parts  # only a large model is sliced
 

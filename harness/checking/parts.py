@@ -66,7 +66,7 @@ def part_of(subject: Subject) -> Slice | str:
     """The slice of ``subject`` that laws are decided on; for a large model that is not sliced, why
     not, and empty for a small one.
     """
-    if not lengths.is_large(subject):
+    if not lengths.is_sliced(subject):
         return ""
     try:
         return slices.slice_of(subject)

@@ -38,7 +38,7 @@ A pass of 128 tokens through fewer takes less than 0.2 s on one core: a slice wo
 """
 
 
-def is_large(subject: Subject) -> bool:
+def is_sliced(subject: Subject) -> bool:
     """Whether laws about the model are decided on a slice of it (`models.reference.slices`)."""
     return subject.settings.layers != ALL and _parameters(subject) > LARGE
 
