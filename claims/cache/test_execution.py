@@ -7,8 +7,8 @@ import torch
 
 from assay.fixtures.prompts import cuts, endings, lengths, other_ids, prompts
 from assay.harness.checking import equal_runs, sensitivity
-from assay.harness.checking.claim import Work
 from assay.harness.checking.laws import law
+from assay.harness.checking.work import Work
 from assay.harness.models import capabilities
 from assay.harness.models.capabilities import caches
 from assay.harness.models.machine.shortage import refusals_ignored

@@ -8,8 +8,8 @@ import torch
 from hypothesis import strategies as st
 
 from assay.fixtures.prompts import prompts
-from assay.harness.checking.claim import Work
 from assay.harness.checking.laws import law
+from assay.harness.checking.work import Work
 from assay.harness.inversion.decoding import PseudoInverse, nearest
 from assay.harness.models.subject import positions
 from assay.harness.models.subject.memo import memo

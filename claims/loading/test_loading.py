@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from assay.harness.checking.claim import Work
 from assay.harness.checking.laws import law
+from assay.harness.checking.work import Work
 from assay.harness.operations import (
     adapters,
     differences,

@@ -7,8 +7,8 @@ from __future__ import annotations
 import pytest
 
 from assay.fixtures.prompts import prompts
-from assay.harness.checking.claim import Work
 from assay.harness.checking.laws import law
+from assay.harness.checking.work import Work
 from assay.harness.operations import quantisation
 
 SOURCE = "beyond the documents; LLM.int8 (arXiv 2208.07339), QLoRA (arXiv 2305.14314)"

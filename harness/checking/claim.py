@@ -7,7 +7,6 @@ import math
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 from assay.harness.checking.controls import Damage
@@ -28,35 +27,7 @@ from assay.harness.results.verdicts import ERROR, STORED, UNAVAILABLE, Kind, Res
 
 if TYPE_CHECKING:
     from assay.harness.checking.profiles import Profile
-
-
-class Work(IntEnum):
-    """What an example of a law takes, from the cheapest on: laws come in this order."""
-
-    TEXT = 0
-    """No pass: tokenizers and chats."""
-    PASSES = 1
-    """Passes over short prompts."""
-    GENERATION = 2
-    """Passes for each token that is generated."""
-    COPIES = 3
-    """Gradients, or changed copies of the model."""
-    VOCABULARY = 4
-    """Products with every token's embedding."""
-
-
-WORK = {
-    Work.TEXT: (
-        *("tokenizer", "fast-tokenizer", "tokenizer-file", "lossless-tokens", "stated-tokens"),
-        *("padding-token", "chat-template", "continued-messages", "sanitised-chats"),
-    ),
-    Work.GENERATION: (
-        *("generation", "cached-generation", "continued-generation", "chunked-generation"),
-        "assisted-generation",
-    ),
-    Work.COPIES: ("saving", "parameter-gradients", "trainer", "adapters", "own-adapter"),
-}
-"""The capabilities that say what a law takes which needs one of them."""
+    from assay.harness.checking.work import Work
 
 
 @dataclass(frozen=True)
@@ -83,16 +54,8 @@ class Claim:
     """Whether other laws say little of a model that breaks this one; text: with this value of its
     parameter.  A core law is examined on the whole of a large model as well as on its slice.
     """
-    own_work: Work | None = None
+    work: Work | None = None
     """What a law takes, where its needs do not say it."""
-
-    @property
-    def work(self) -> Work:
-        """What an example of a law takes: as its needs say, passes where these say nothing."""
-        if self.own_work is not None:
-            return self.own_work
-        works = [work for work, names in WORK.items() if not set(names).isdisjoint(self.needs)]
-        return max(works, default=Work.PASSES)
 
     def examples(self, profile: Profile) -> int:
         """The examples that a law takes in ``profile``; 1 for a finding, which takes draws."""

@@ -20,14 +20,14 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from msgspec import structs
 
 from assay.harness.checking.check import NOT_NUMBERS, Broken, Check
-from assay.harness.checking.claim import Claim, Session, Work, as_test
+from assay.harness.checking.claim import Claim, Session, as_test
 from assay.harness.checking.comparing import BY_ROUNDING
 from assay.harness.checking.controls import Controls, Damage
 from assay.harness.checking.examples import Examples
@@ -51,6 +51,9 @@ from assay.harness.results.verdicts import (
     Verdict,
     margin,
 )
+
+if TYPE_CHECKING:
+    from assay.harness.checking.work import Work
 
 
 def law(
@@ -87,7 +90,7 @@ def law(
         *(id, says, Kind.LAW, source, tuple(needs), says_control, enough, toy, damages),
         slow=slow,
         core=core,
-        own_work=work,
+        work=work,
     )
 
     def declare(body: Callable[..., None]) -> Callable[..., None]:

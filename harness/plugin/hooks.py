@@ -20,7 +20,7 @@ import pytest
 import torch
 from hypothesis.configuration import set_hypothesis_home_dir
 
-from assay.harness.checking import catalogue
+from assay.harness.checking import catalogue, work
 from assay.harness.checking.catalogue import is_asked, unknown
 from assay.harness.checking.profiles import PROFILES
 from assay.harness.models import capabilities
@@ -258,7 +258,7 @@ def _turn(
     if (claim := claim_of(item)) is None:
         return (-1,)
     if claim.kind is Kind.LAW:
-        return 0, claim.slow, claim.work, min(variant, 1), not claim.core
+        return 0, claim.slow, work.of(claim), min(variant, 1), not claim.core
     return 1, cheap_first and claim.costly, together.turn(item.nodeid, groups)
 
 

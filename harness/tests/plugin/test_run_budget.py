@@ -148,7 +148,7 @@ def test_core_laws_come_first_and_laws_that_take_much_after_all_variants_of_othe
         return text.replace("(subject, draw", "(subject, _, draw")
 
     project.claims(
-        "from assay.harness.checking.claim import Work\n",
+        "from assay.harness.checking.work import Work\n",
         declared(1, "work=Work.VOCABULARY"),
         declared(2, 'needs=["lm-head", "parameter-gradients"]'),
         declared(3, 'needs=["generation"]'),
