@@ -54,6 +54,8 @@ def test_after_a_drift_all_laws_are_examined_or_the_run_fails(name: str) -> None
 
 def test_a_run_with_fewer_laws_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the expected capabilities, a drift that hides the head is green with fewer laws."""
-    monkeypatch.setattr("assay.harness.models.loading.runs.recorded.lacking", lambda subject: {})
+    monkeypatch.setattr(
+        "assay.harness.models.loading.runs.recorded.lacking", lambda subject, brake: {}
+    )
     outcome = judged("llama", "head-not-given", ("C4", "G6"))
     assert outcome.state == QUIET, outcome
