@@ -116,9 +116,9 @@ def _print_subject(
 
 def _in_brief(console: Console, glyphs: Glyphs, rows: list[Result]) -> list[Result]:
     """Print a line for each number; returns the rows that want attention."""
-    console.print(terminal_tables.numbers(glyphs, rows))
+    console.print(terminal_tables.numbers(glyphs, rows, console.width))
     console.print()
-    return [row for row in rows if row.verdict is not Verdict.UPHELD]
+    return [row for row in rows if row.verdict is not Verdict.UPHELD and not row.left_out]
 
 
 def _print_faults(console: Console, glyphs: Glyphs, rows: list[Result], verbose: bool) -> None:

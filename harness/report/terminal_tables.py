@@ -33,8 +33,8 @@ ROOMY = 104
 
 MOST_TEXT = 300
 
-SHORTEST_COUNTS = 10
-"""Cells for the counts of a number's verdicts, at least."""
+SHORTEST_COUNTS = 14
+"""Cells for the counts of a number's verdicts: three of them."""
 
 _RULE = Box("    \n    \n ── \n    \n    \n    \n    \n    \n")
 _ASCII_RULE = Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
@@ -61,15 +61,17 @@ def _empty(glyphs: Glyphs, claim: str, *headings: str) -> Table:
     return table
 
 
-def numbers(glyphs: Glyphs, rows: list[Result]) -> Table:
-    """A line for each claim's number: one of its sentences, and how many variants came to what."""
+def numbers(glyphs: Glyphs, rows: list[Result], width: int) -> Table:
+    """A line of ``width`` cells for each claim's number: one of its sentences, and how many
+    variants came to what.
+    """
     groups: dict[str, list[Result]] = {}
     for row in rows:
         groups.setdefault(row.id, []).append(row)
     table = Table.grid(padding=(0, 1, 0, 0))
-    table.add_column(no_wrap=True, min_width=max(map(len, groups)))
-    table.add_column(no_wrap=True, overflow="ellipsis")
-    table.add_column(no_wrap=True, min_width=SHORTEST_COUNTS)
+    for _ in range(3):
+        table.add_column(no_wrap=True)
+    room = width - max(map(len, groups)) - SHORTEST_COUNTS - 3
     for id, variants in groups.items():
         sentences = Counter(row.name.partition(" [")[0] for row in variants)
         ((sentence, _),) = sentences.most_common(1)
@@ -78,7 +80,7 @@ def numbers(glyphs: Glyphs, rows: list[Result]) -> Table:
         for verdict, count in words.tally(variants).items():
             if count:
                 counts.append(f"{count} {glyphs.symbol(verdict)} ", style=STYLES[verdict])
-        name = Text(glyphs.fit(sentence)).append(more, "dim")
+        name = Text(glyphs.fit(texts.shortened(sentence, room - len(more)))).append(more, "dim")
         table.add_row(Text(glyphs.fit(id), style="bold"), name, counts)
     return table
 

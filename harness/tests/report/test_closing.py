@@ -15,10 +15,6 @@ def _broken(id: str, prompt: str, **example: str) -> Result:
     return one(id=id, name=f"law {id}", verdict=Verdict.REFUTED, counterexample=shown)
 
 
-def _upheld(id: str, name: str) -> Result:
-    return one(id=id, name=name, verdict=Verdict.UPHELD, counterexample=None)
-
-
 def _last_lines(*results: Result) -> list[str]:
     return closing.lines(sample_run(), results)
 
@@ -81,6 +77,7 @@ def test_of_many_claims_those_that_are_upheld_share_a_line_by_number() -> None:
             for n in range(40)
         ),
         one(id="C2", name="a copy goes on alone", verdict=Verdict.UPHELD),
+        one(id="C10", name="a sentence " * 20, verdict=Verdict.UPHELD),
         _broken("C5", "a", where="logits, row 0, position 1"),
     ]
     text, whole = printed(*rows), printed(*rows, verbose=True)
@@ -89,4 +86,7 @@ def test_of_many_claims_those_that_are_upheld_share_a_line_by_number() -> None:
     assert "41 ✓" in line
     assert text.count("✗ refuted") == 1
     assert text.count("✓ upheld") == 0
-    assert whole.count("✓ upheld") == 41
+    assert whole.count("✓ upheld") == 42
+    long = next(line for line in text.splitlines() if line.startswith("C10 a sentence"))
+    assert "1 ✓" in long
+    assert max(map(len, text.splitlines())) <= 80
