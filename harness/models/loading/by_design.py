@@ -122,7 +122,7 @@ def is_halved(name: str, says: Any, holds: Any, raw: dict[str, Any]) -> bool:
 
 
 def may_be_unread(name: str) -> bool:
-    """Whether a pass in evaluation mode has no use for the field, whatever the type."""
+    """Whether a pass in evaluation mode does not read the field, in any type."""
     return any(re.fullmatch(pattern, name) for pattern in OF_TRAINING)
 
 
