@@ -88,8 +88,9 @@ def compared(subject: Subject, saved: str) -> Comparison:
     transposed: dict[str, str] = {}  # by module
     own = dict(inspect(Path(saved), subject.name).tensors)
     left, unnamed = dict(own), []
-    aliases = _aliases(model)
+    aliases, files = _aliases(model), set[str]()
     for stored, assigned in scales.dequantised(in_folder(subject.folder, subject.name)):
+        files.add(stored.name)
         names = (stored.name, *aliases.get(stored.name, ()))
         loaded = next((own[name] for name in names if name in own), None)
         if loaded is None:
@@ -116,7 +117,6 @@ def compared(subject: Subject, saved: str) -> Comparison:
             result.unequal.append(Unequal(stored.name, share, why))
             result.equal -= 1
     _by_content(left, unnamed, model, result)
-    files = {each.name for each, _ in in_folder(subject.folder, subject.name)}
     result.unequal += _unlike_tables(model, files)
     return result
 

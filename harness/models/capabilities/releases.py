@@ -43,7 +43,7 @@ def configured_dtype(config: Any) -> torch.dtype | None:
 def from_gguf(name: str) -> dict[str, Any]:
     """The arguments of `from_pretrained` by which the weights of a GGUF file become floats.
 
-    Since 5.2x some would stay quantised where a kernel for them can be had from the hub.
+    Since 5.2x some would stay quantised where the hub has a kernel for them.
     """
     config = getattr(transformers, "GgufConfig", None)
     settings = {} if config is None else {"quantization_config": config(dequantize=True)}

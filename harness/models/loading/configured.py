@@ -120,7 +120,7 @@ def differences(raw: dict[str, Any], subject: Subject) -> list[Difference]:
 @dataclass(frozen=True)
 class _Field:
     """A field of ``raw``, a file or a part of it: its ``path`` and ``name``, and the configuration
-    that is to hold it.
+    that should hold it.
     """
 
     path: str

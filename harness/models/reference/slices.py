@@ -97,7 +97,7 @@ def _whole(subject: Subject) -> str:
 
 def _patched(model: nn.Module) -> Iterator[str]:
     """The names of modules of foreign classes, as an adapter's layers are, and of those with a
-    foreign hook, or a function in the place of their class's own.
+    foreign hook, or with another forward than their class's.
 
     The library has hooks of its own, by which it returns the states of every block.
     """
