@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+import statistics
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -17,11 +19,18 @@ from assay.harness.checking.reference import MACHINES
 from assay.harness.models.reference import precision
 from assay.harness.models.reference.float64 import reference_of
 from assay.harness.models.reference.rounding import Rounding
-from assay.harness.models.reference.tolerances import ROUTER_GAP, TOLERANCES
+from assay.harness.models.reference.tolerances import (
+    FEW,
+    ROUTER_GAP,
+    TOLERANCES,
+    Distance,
+    Tolerance,
+)
 from assay.harness.models.subject import Subject, selection
 from assay.harness.models.subject.roles import Role
 from assay.harness.operations import losses
 from assay.harness.operations.padding import Ragged
+from assay.harness.results.verdicts import margin
 
 AT_ONCE = 1 << 24
 """Numbers of all the gradients that are compared: of a large model, its smaller parameters'."""
@@ -86,13 +95,21 @@ class Exact:
     small: float = SMALL
     left_out: frozenset[str] = frozenset()
 
-    def apart(self, others: Gradients) -> tuple[float, str]:
-        """The largest difference of a gradient, relative to its length, and its parameter."""
-        worst, where = 0.0, ""
-        for name, error in self.errors(others).items():
-            if not error <= worst:
-                worst, where = (error if math.isfinite(error) else math.inf), name
-        return worst, where
+    @functools.cached_property
+    def units(self) -> dict[str, float]:
+        """What the difference of each parameter's gradient is relative to: its own length, or the
+        mean one or a share of it where it is short.
+        """
+        sizes = {name: float(tensor.norm()) for name, tensor in self.gradients.items()}
+        mean = max(math.fsum(sizes.values()) / max(1, len(sizes)), torch.finfo(torch.float64).tiny)
+        return {
+            name: mean if size < CANCELS * mean else max(size, self.small * mean)
+            for name, size in (sizes | {"": 0.0}).items()
+        }
+
+    def apart(self, others: Gradients) -> Distance:
+        """The largest difference of a gradient, and the median one."""
+        return _farthest(self.errors(others))
 
     def errors(self, others: Gradients) -> dict[str, float]:
         """The difference of each parameter's gradient, relative to its length.
@@ -100,42 +117,76 @@ class Exact:
         A gradient that is missing is zero: an expert has one where it saw padding alone, and none
         where it saw nothing.
         """
-        sizes = {name: float(tensor.norm()) for name, tensor in self.gradients.items()}
-        mean = max(math.fsum(sizes.values()) / max(1, len(sizes)), torch.finfo(torch.float64).tiny)
-        errors = {}
-        for name in dict.fromkeys((*self.gradients, *others)):
-            if name in self.left_out:
-                continue
-            size = sizes.get(name, 0.0)
-            off = others.get(name, 0.0) - self.gradients.get(name, torch.tensor(0.0))
-            errors[name] = float(off.norm()) / (
-                mean if size < CANCELS * mean else max(size, self.small * mean)
+        return {
+            name: float(off.norm()) / self.units.get(name, self.units[""])
+            for name, off in self._differences(others)
+        }
+
+    def leaking(self, own: Gradients) -> Callable[[float], Distance]:
+        """By size: how far ``own`` are with each gradient longer by that share of its length."""
+        terms = {}
+        for name, off in self._differences(own):
+            tensor = own.get(name, torch.zeros_like(off))
+            products = float(off.norm()) ** 2, float((off * tensor).sum())
+            terms[name] = (*products, float(tensor.norm()) ** 2)
+
+        def leaking(size: float) -> Distance:
+            return _farthest(
+                {
+                    name: max(apart + 2 * size * both + size**2 * length, 0.0) ** 0.5
+                    / self.units.get(name, self.units[""])
+                    for name, (apart, both, length) in terms.items()
+                }
             )
-        return errors
+
+        return leaking
+
+    def _differences(self, others: Gradients) -> Iterator[tuple[str, Tensor]]:
+        for name in dict.fromkeys((*self.gradients, *others)):
+            if name not in self.left_out:
+                yield name, others.get(name, 0.0) - self.gradients.get(name, torch.tensor(0.0))
+
+
+def _farthest(errors: dict[str, float]) -> Distance:
+    """The parameter with the largest of the ``errors``, and their median where they are many."""
+    errors = {name: e if math.isfinite(e) else math.inf for name, e in errors.items()}
+    name = max(errors, key=errors.__getitem__, default="")
+    median = statistics.median(errors.values()) if len(errors) >= FEW else math.nan
+    return Distance(errors.get(name, 0.0), name, typical=median)
 
 
 @dataclass(frozen=True)
 class Judged:
-    """What a comparison with ``exact`` allowed: rounding moves the plain gradients, ``own``, by
+    """What a comparison with ``exact`` allows: rounding moves the plain gradients, ``own``, by
     ``noise``.
     """
 
     exact: Exact
     own: Gradients
-    noise: float
-    allowed: float
+    noise: Distance
+    tolerance: Tolerance
+    wide: bool
+
+    def bounded(self, apart: Distance) -> tuple[float, float, str]:
+        """The error with the least margin, its bound, and its parameter.
+
+        In 16 bits the median parameter has a bound of its own: rounding moves one gradient so far
+        that a small error in all of them would hide under its bound.
+        """
+        found = [(apart.error, self.tolerance.allowed(self.noise.error), apart.tensor)]
+        if not self.wide and not math.isnan(apart.typical):
+            typically = self.tolerance.allowed_typically(self.noise.typical)
+            found.append((apart.typical, typically, f"the median one; farthest {apart.tensor}"))
+        return min(found, key=lambda each: margin(each[0], each[1]))
 
     def rejects(self, check: Check, wrong: Gradients) -> None:
         """The control: the gradients are too far."""
-        check.judge_control(self.exact.apart(wrong)[0], self.allowed)
+        check.judge_control(*self.bounded(self.exact.apart(wrong))[:2])
 
     def sees(self, check: Check) -> None:
         """Look for the smallest leak into the plain gradients that is seen."""
-
-        def leak(size: float) -> tuple[float, float]:
-            return self.exact.apart(moved(self.own, size))[0], self.allowed
-
-        check.sees(leak, noise=self.noise)
+        leaking = self.exact.leaking(self.own)
+        check.sees(lambda size: self.bounded(leaking(size))[:2], noise=self.noise.error)
 
 
 @dataclass(frozen=True)
@@ -163,18 +214,19 @@ class Plain:
 
         Raises `Broken` where it is refuted, `Unsettled` where no parameter counts.
         """
-        exact, runs = self.exact, [self.own]
-        error, where = exact.apart(observed)
-        most = check.tolerance.most if check.wide else torch.finfo(torch.float64).max
-        if check.tolerance.allowed(exact.apart(self.own)[0]) < error <= most:
-            runs += self._elsewhere()
-            if not check.wide:
-                exact = _settled(exact, runs[1:], check.tolerance.largest)
-                error, where = exact.apart(observed)
-        noise = max(exact.apart(each)[0] for each in runs)
-        allowed = check.tolerance.allowed(noise)
+        exact, tolerance, wide = self.exact, check.tolerance, check.wide
+        judged = Judged(exact, self.own, exact.apart(self.own), tolerance, wide)
+        error, allowed, where = judged.bounded(exact.apart(observed))
+        most = tolerance.most if wide else torch.finfo(torch.float64).max
+        if allowed < error <= most:
+            runs = list(self._elsewhere())
+            if not wide:
+                exact = _settled(exact, runs, tolerance.largest)
+            noise = functools.reduce(Distance.largest, map(exact.apart, (self.own, *runs)))
+            judged = Judged(exact, self.own, noise, tolerance, wide)
+            error, allowed, where = judged.bounded(exact.apart(observed))
         check.judge(error, allowed, where)
-        return Judged(exact, self.own, noise, allowed)
+        return judged
 
     def _elsewhere(self) -> Iterator[Gradients]:
         """The subject's gradients under emulated roundings."""
@@ -320,8 +372,3 @@ def trainable(parameters: Sequence[Tensor]) -> Iterator[None]:
     finally:
         for each, was in zip(parameters, before, strict=True):
             each.requires_grad_(was)
-
-
-def moved(gradients: Gradients, share: float) -> Gradients:
-    """The same with each gradient off by ``share`` of its length."""
-    return {name: (1 + share) * tensor for name, tensor in gradients.items()}

@@ -62,9 +62,19 @@ def _built(subject: Subject) -> Subject:
     except Missing as missing:
         _refusals(subject).append(str(missing))
         raise
-    if draws(reference):
+    if _draws(subject, reference):
         reference.settings = replace(settings, drawn_as=subject.dtype)
     return reference
+
+
+def _draws(subject: Subject, reference: Subject) -> bool:
+    """`draws`, asked of a large model's slice: a long pass of all blocks in float64 takes long."""
+    from assay.harness.models.reference import slices  # which few models need
+
+    part = slices.part_of(subject)
+    if isinstance(part, slices.Slice):
+        return reference_of(part.subject).settings.drawn_as is not None
+    return draws(reference)
 
 
 def draws(reference: Subject) -> bool:

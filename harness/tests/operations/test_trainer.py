@@ -38,8 +38,8 @@ def test_its_gradients_are_those_of_the_cross_entropy(name):
     whole, names = labelled(subject), training.names(subject)
     each = [training.sample(subject, some) for some in padding.samples(ids, padded)]
     mine = training.Exact(training.gradients(subject, each, names))
-    assert mine.apart(trainer.gradients(subject, [whole], names))[0] < 1e-4
-    several = mine.apart(trainer.gradients(subject, whole.halves(), names))[0]
+    assert mine.apart(trainer.gradients(subject, [whole], names)).error < 1e-4
+    several = mine.apart(trainer.gradients(subject, whole.halves(), names)).error
     # docs/defects/losses_ignore_num_items_in_batch.py
     assert several < 1e-4 if name in ("llama", "opt") else several > 0.1
 
@@ -57,7 +57,7 @@ def test_a_count_of_labels_that_no_row_predicts_is_seen():
     whole, names = labelled(subject), training.names(subject)
     right = trainer.gradients(subject, [whole], names)
     subject.model.loss_type = None
-    apart = training.Exact(right).apart(trainer.gradients(subject, [whole], names))[0]
+    apart = training.Exact(right).apart(trainer.gradients(subject, [whole], names)).error
     assert apart == pytest.approx(1 - 9 / 10, rel=1e-3)
 
 
