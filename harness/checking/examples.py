@@ -34,6 +34,9 @@ ROUNDS = 4
 the goal is detected; usually one is enough."""
 
 
+LEAST = 2
+"""Examples that a law takes whatever its passes cost: the first may be the simplest one."""
+
 PASSED_OVER = 10
 """Examples that may not count, per example of the budget, before a search ends: Hypothesis alone
 would try hundreds to find the first that counts."""
@@ -50,7 +53,8 @@ class _End(BaseException):
 class Examples:
     """Hypothesis's search over one law's inputs: ``most`` examples, ``tried`` so far.
 
-    The number is the profile's or the claim's own; ``clock`` is the emergency brake.
+    The number is the profile's or the claim's own; ``clock`` is the emergency brake, and counts
+    the tokens of passes, of which a law spends ``most_tokens``.
     """
 
     def __init__(
@@ -62,9 +66,10 @@ class Examples:
         arguments: dict[str, Any],
         session: Session,
         clock: ForwardClock,
+        most_tokens: float = math.inf,
     ) -> None:
         self.body, self.subject, self.check, self.arguments = body, subject, check, arguments
-        self.session, self.clock = session, clock
+        self.session, self.clock, self.most_tokens = session, clock, most_tokens
         self.most, self.tried = most, 0
         self.failed_at: int | None = None
         self.shrunk = 0
@@ -92,7 +97,8 @@ class Examples:
             return
         for number in range(ROUNDS):
             self._round(number)
-            if self.offer is not None and not number and (left := self.most - self.tried) > 0:
+            left = 0 if self._spent else self.most - self.tried
+            if self.offer is not None and not number and left > 0:
                 self._round(number, examples(self.offer, str(self.session.seed or 0), left))
             if self.check.record.can_fail or self._hopeless:
                 return
@@ -161,7 +167,8 @@ class Examples:
                 raise _End(self.smallest)
             self.clock.check()
             if self.smallest is None and (
-                (number and record.can_fail) or (self.offer and not number and entries is None)
+                ((number or self._spent) and record.can_fail)
+                or (self.offer and not number and entries is None)
             ):
                 raise _End
 
@@ -214,6 +221,11 @@ class Examples:
             return value
 
         return draw
+
+    @property
+    def _spent(self) -> bool:
+        """Whether the passes so far leave nothing for a further example."""
+        return self.tried >= LEAST and self.clock.spent >= self.most_tokens
 
     @property
     def _hopeless(self) -> bool:

@@ -137,7 +137,8 @@ def _examined(
     brake = session.profile.brake
     clock = ForwardClock(brake, share=brake / most)
     spared_before = kept_rows.spared(subject)
-    examples = Examples(most, body, subject, check, arguments, session, clock)
+    most_tokens = lengths.most_tokens(subject, session.profile.passes)
+    examples = Examples(most, body, subject, check, arguments, session, clock, most_tokens)
     try:
         if lacking := claim.lacks(subject, brake):
             return claim.not_applicable(subject, lacking)

@@ -24,6 +24,9 @@ class Profile:
     One example of some laws passes every window of the model, where that takes at most ``far``
     tokens times parameters (`models.lengths.farthest`).
 
+    A law begins no further example once its passes took as many tokens as ``passes`` of 128 tokens
+    (`models.lengths.most_tokens`), but takes two at least.
+
     Only with ``slow_laws`` it includes the laws that are slow on any model.
 
     ``glance`` draws as much for a finding as ``quick``: an interval that is valid at every size
@@ -40,6 +43,7 @@ class Profile:
     large_brake: float = math.inf
     reach: float = math.inf
     far: float = 2.0**41
+    passes: float = math.inf
     slow_laws: bool = False
 
 
@@ -52,8 +56,8 @@ FAR = 2.0**34
 PROFILES = {
     profile.name: profile
     for profile in (
-        Profile("glance", 4, 10, brake=120.0, large_brake=30.0, reach=REACH, far=FAR),
-        Profile("quick", 8, 30, brake=300.0, large_brake=60.0, reach=REACH, far=FAR),
+        Profile("glance", 4, 10, brake=120.0, large_brake=30.0, reach=REACH, far=FAR, passes=12),
+        Profile("quick", 8, 30, brake=300.0, large_brake=60.0, reach=REACH, far=FAR, passes=24),
         Profile("standard", 60, 300, draws=1024, prompts=192, brake=1800.0, slow_laws=True),
         Profile(
             "thorough",

@@ -7,7 +7,7 @@ for a model that is too slow for a profile: it ends the claim without a verdict.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,9 @@ TOO_SLOW = "too slow for this profile"
 """The message's words for a machine or model on which the brake strikes."""
 
 
+LEAST = 16
+"""Tokens of a pass that takes hardly longer than one of a single token: it reads all weights."""
+
 _CLOCKS: list[ForwardClock] = []
 """The clocks that watch now in this process, the claim's own first."""
 
@@ -40,7 +43,8 @@ class ForwardClock:
     """Seconds spent in the forward passes of some models, nested ones counted once.
 
     ``size`` is that of the latest pass: rows and tokens; ``work`` counts passes and tokens of the
-    model (``own``) and of its float64 reference.
+    model (``own``) and of its float64 reference.  ``spent`` are all tokens by what they take: a
+    pass counts as one of `LEAST` tokens at least, and three times where gradients are taken of it.
 
     With a ``brake`` in seconds, `Braked` ends a claim that has run that long, before or after the
     next pass, and one whose passes are all slower than ``share`` seconds: its examples or draws
@@ -63,6 +67,7 @@ class ForwardClock:
         self._passes, self._fastest = 0, math.inf
         self.size: tuple[int, int] | None = None
         self.work = {"own": [0, 0], "reference": [0, 0]}
+        self.spent = 0.0
         self._watching = False
         self._subject: Subject | None = None
         self._depth = 0
@@ -147,6 +152,7 @@ class ForwardClock:
             yield
         finally:
             self._depth = 0
+        self.spent += tokens
         took = perf_counter() - began
         self.seconds += took
         if self._is_of_the_size_of(model):
@@ -197,7 +203,7 @@ class ForwardClock:
         else:
             accelerators.wait(device)
 
-    def _leave(self, module: nn.Module, *_: Any) -> None:
+    def _leave(self, module: nn.Module, _: Any, output: Any) -> None:
         if not self._watching:
             return
         self._depth -= 1
@@ -206,6 +212,7 @@ class ForwardClock:
             counts, (rows, tokens) = self.work["own" if own else "reference"], self.size or (1, 1)
             counts[0] += 1
             counts[1] += rows * tokens
+            self.spent += max(rows * tokens, LEAST) * (3 if _has_gradients(output) else 1)
             # Nothing is computed while a graph is recorded, and to wait would end the recording.
             if self._recorded or self._capturing():
                 return
@@ -214,6 +221,13 @@ class ForwardClock:
             self.seconds += took
             self._passes, self._fastest = self._passes + 1, min(self._fastest, took)
             self.check()
+
+
+def _has_gradients(output: Any) -> bool:
+    """Whether gradients can be taken of a pass with this ``output``, of any kind."""
+    parts = output.values() if isinstance(output, dict) else output
+    parts = parts if isinstance(parts, Iterable) and not torch.is_tensor(parts) else [parts]
+    return any(torch.is_tensor(part) and part.requires_grad for part in parts)
 
 
 def _size(model: nn.Module) -> int:

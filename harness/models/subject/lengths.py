@@ -43,6 +43,17 @@ def is_sliced(subject: Subject) -> bool:
     return subject.settings.layers != ALL and _parameters(subject) > LARGE
 
 
+PASS = 128
+"""Tokens of a pass as budgets count it."""
+
+
+def most_tokens(subject: Subject, passes: float) -> float:
+    """The tokens of ``passes``: a law's budget.  A small model has as many more as it is smaller
+    than `LARGE`, so that only laws about large ones are cut short.
+    """
+    return passes * PASS * max(1.0, LARGE / _parameters(subject))
+
+
 ALL = "all"
 """The value of ``--layers`` by which every law is decided on the whole model."""
 

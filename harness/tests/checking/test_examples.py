@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 from hypothesis import strategies as st
@@ -11,6 +12,8 @@ from assay.harness.checking.comparing import Unsettled
 from assay.harness.checking.examples import PASSED_OVER, ROUNDS
 from assay.harness.checking.laws import law
 from assay.harness.checking.profiles import PROFILES
+from assay.harness.models.subject import lengths
+from assay.harness.operations import training
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.toys import Time, budget, fresh, prompt, toy, verdict
 
@@ -57,6 +60,30 @@ def test_a_law_that_takes_too_long_is_not_decided_and_says_why(time):
     assert (result.verdict, result.examples) == (Verdict.INCONCLUSIVE, 5)
     why = "stopped after 150 s at 5 of 12 examples: the machine is too slow for this profile"
     assert (result.reason, result.counterexample) == (why, None)
+
+
+@pytest.mark.parametrize(
+    ("passes", "gradients", "tried"), [(6, False, 3), (6, True, 2), (0, False, 2), (99, False, 12)]
+)
+def test_a_law_begins_no_example_that_its_passes_leave_nothing_for(
+    monkeypatch, passes, gradients, tried
+):
+    monkeypatch.setattr("assay.harness.models.subject.lengths.LARGE", 1)
+    subject = fresh("gpt2")
+    ids = prompt(subject, 16, batch=16)  # two passes of 128 tokens
+
+    def body(draw, check):
+        numbers(draw, check, limit=10_000)
+        with training.trainable([subject.embedding_table] if gradients else []):
+            subject.rows(ids)
+
+    result = verdict(declare(body), subject, replace(budget(12), passes=passes))
+    assert (result.verdict, result.examples) == (Verdict.UPHELD, tried)
+
+
+def test_a_small_model_may_spend_as_much_as_one_that_is_worth_slicing():
+    small = toy("gpt2")
+    assert lengths.most_tokens(small, 12) > 1000 * 12 * lengths.PASS
 
 
 def test_a_law_on_a_model_whose_passes_are_too_slow_ends_after_two_of_them(time):
