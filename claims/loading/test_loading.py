@@ -103,7 +103,6 @@ def test_what_is_loaded_is_what_is_stored(subject, draw, check):
     source="beyond the documents; transformers#45902, #42309",
     control="a model that is not initialised",
     enough=1,
-    core=True,
 )
 def test_a_model_made_without_numbers_is_as_one_made_with_them(subject, draw, check):
     stored.require_initialised_buffers()

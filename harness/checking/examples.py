@@ -194,6 +194,8 @@ class Examples:
             report_multiple_bugs=False,
             phases=_phases(session),
         )(test)
+        # Hypothesis's key of the database, which it would parse and tokenise the source for.
+        test._hypothesis_internal_database_key = example.__name__.encode()
         try:
             test()
         except hypothesis.errors.Unsatisfiable:

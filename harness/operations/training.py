@@ -340,9 +340,13 @@ def gradients(
             value, number = loss(subject, sample)
             value.backward()
             for name in names:
-                if (part := own[name].grad) is not None:
-                    sums[name] = sums.get(name, 0.0) + number * part.detach().double()
-                    own[name].grad = None
+                if (part := own[name].grad) is None:
+                    continue
+                own[name].grad = None
+                if name in sums:
+                    sums[name].add_(part, alpha=number)
+                else:
+                    sums[name] = part.double().mul_(number)
             subject.embedding_table.grad = None
     return sums
 

@@ -42,7 +42,7 @@ def _lack(subject: Subject, name: str) -> str | None:
     """Why the subject lacks a capability; None if it has it or this run cannot tell."""
     capabilities = probe(subject)
     try:
-        why = capabilities.why_missing(name)
+        why = capabilities.why_missing_in_record(name)
         return None if name in capabilities.unavailable else why
     except Braked:
         return None

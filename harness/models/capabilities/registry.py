@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from assay.harness.models.machine.shortage import ENDS, shortage
+from assay.harness.models.reference import slices
 from assay.harness.models.subject import Subject
 from assay.harness.models.subject.clock import Braked, ForwardClock
 from assay.harness.models.subject.memo import memo
@@ -20,6 +21,9 @@ from assay.harness.results.errors import REFUSALS, Missing, Unavailable, brief
 
 NO_TIME = "not found out: no time was left"
 """The reason of a capability whose probe did not begin."""
+
+OF_FOLDERS = ("files", "gguf-file", "tokenizer", "own-adapter")
+"""Capabilities of what a model was loaded from, as are those of texts."""
 
 
 class Capabilities:
@@ -95,11 +99,22 @@ class Capabilities:
             self._slow[name] = str(braked)
             raise
 
+    def why_missing_in_record(self, name: str, brake: float = math.inf) -> str | None:
+        """`why_missing_within`, for a record: of a large model that was not asked, its slice is.
+
+        A slice has neither the model's files nor its tokenizer: the model is asked for those.
+        """
+        if name not in self._reasons and _modules()[name] != "text" and name not in OF_FOLDERS:
+            part = slices.part_of(self.subject)
+            if isinstance(part, slices.Slice):
+                return probe(part.subject).why_missing_within(brake, name)
+        return self.why_missing_within(brake, name)
+
     def _described(self, name: str, brake: float) -> str | None:
         if self._slow and name not in self._reasons:
             return f"not found out: {next(iter(self._slow.values()))}"
         try:
-            return self.why_missing_within(brake, name)
+            return self.why_missing_in_record(name, brake)
         except Braked as braked:
             return f"not found out: {braked}"
         except ENDS as error:

@@ -70,6 +70,7 @@ class ForwardClock:
         self.spent = 0.0
         self._watching = False
         self._subject: Subject | None = None
+        self._device: torch.device | None = None
         self._depth = 0
         self._recorded = False
         self._since = 0.0
@@ -96,6 +97,7 @@ class ForwardClock:
         The float64 reference's passes count as well, once the block has built it.
         """
         self._watching, self._subject, self._started = True, subject, perf_counter()
+        self._device = subject.device  # asked of the model, it takes as long as a small layer
         self.watch(subject.model)
         if subject.reference is not None:  # no name, which would keep it in memory
             self.watch(subject.reference.model)
@@ -191,17 +193,16 @@ class ForwardClock:
         self.check()
 
     def _capturing(self) -> bool:
-        return self._subject is not None and accelerators.capturing(self._subject.device)
+        return self._device is not None and accelerators.capturing(self._device)
 
     def _wait(self) -> None:
         """Wait for the model's device; for all of them where it lies on several."""
-        if self._subject is None:
+        if self._subject is None or self._device is None:
             return
-        device = self._subject.device
         if weights.is_dispatched(self._subject.model):
             accelerators.wait_for_all(accelerators.kind_here())
         else:
-            accelerators.wait(device)
+            accelerators.wait(self._device)
 
     def _leave(self, module: nn.Module, _: Any, output: Any) -> None:
         if not self._watching:

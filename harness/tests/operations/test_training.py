@@ -154,3 +154,23 @@ def test_in_16_bits_what_rounding_moves_far_does_not_count(judged):
         judged("float16", [(0, 0.1)], (0, math.nan))
     with pytest.raises(Unsettled):
         judged("float16", [(0.1, 0), (0, 0.1)], (0.3, 0))
+
+
+def test_in_16_bits_the_median_gradient_has_a_bound_of_its_own():
+    subject = toy("gpt2", "bfloat16")
+    one = {name: torch.ones(3, dtype=torch.float64) for name in "abcdef"}
+    own = one | {"a": 1.1 * one["a"]}  # one gradient is far off, as that of a bias may be
+    exact = training.Exact(one)
+
+    def judged(wide):
+        tolerance = Check(subject).tolerance
+        return training.Judged(exact, own, exact.apart(own), tolerance, wide)
+
+    leaky = {name: 1.1 * tensor for name, tensor in own.items()}
+    error, allowed, _ = judged(wide=False).bounded(exact.apart(leaky))
+    assert error > allowed
+    error, allowed, _ = judged(wide=True).bounded(exact.apart(leaky))
+    assert error < allowed
+    by_size, measured = exact.leaking(own)(0.1), exact.apart(leaky)
+    assert by_size.error == pytest.approx(measured.error)
+    assert by_size.typical == pytest.approx(measured.typical)
