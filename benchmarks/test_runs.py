@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import resource
+import sqlite3
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +33,8 @@ LOOK = 1.0
 class Run:
     """A run of claims, with its goals: seconds, and gigabytes resident.
 
-    In ``processes`` of pytest-xdist, among which the threads are divided.
+    In ``processes`` of pytest-xdist, among which the threads are divided.  ``core_seconds`` are
+    those of user and system time of all processes.
     """
 
     model: str
@@ -37,14 +42,29 @@ class Run:
     seconds: float | None = None
     peak: float | None = None
     processes: int = 2
+    core_seconds: float | None = None
 
     @property
     def name(self) -> str:
         """The run in words."""
-        return f"{self.model}, {'laws' if 'law' in self.arguments else 'all claims'}"
+        glance = ", glance" if "--profile=glance" in self.arguments else ""
+        return f"{self.model}, {'laws' if 'law' in self.arguments else 'all claims'}{glance}"
 
+
+MOST_PASSES, FIRST = 250, 30
+"""Goals of a large model: passes for all laws, and seconds until the first verdict."""
+
+LAWS = ("-m", "law", "--profile=glance")
+"""The options of `assay check FOLDER -m law`."""
+
+MODELS = ("tiny:llama",)
+"""The models of `test_laws_at_a_glance`, unless ``--model`` names others."""
+
+PASS = 128
+"""Tokens of the pass that is the unit of time."""
 
 RUNS = [
+    Run("tiny:llama", LAWS, processes=1, core_seconds=20),
     Run("tiny:llama", ("-m", "law"), 12, 1.0, 1),
     Run("tiny:llama", (), 20, 1.0),
     Run("reference", ("-m", "law"), 40, 1.3),
@@ -65,9 +85,13 @@ FEW = ("--claim=C1", "--claim=C2:[default]", "--claim=C5", "--claim=C6")
 
 @dataclass(frozen=True)
 class Measured:
-    """What a run took: seconds, bytes resident at the peak, and its claims as JSON."""
+    """What a run took: seconds, also until its first verdict and of all cores; bytes resident at
+    the peak, and its claims as JSON.
+    """
 
     seconds: float
+    first: float
+    core_seconds: float
     peak: int
     claims: list[dict]
 
@@ -75,6 +99,12 @@ class Measured:
     def laws(self) -> list[dict]:
         """The laws that applied."""
         return [e for e in self.claims if e["kind"] == "law" and e["verdict"] != "not applicable"]
+
+    @property
+    def undecided(self) -> list[str]:
+        """The laws that ended without a verdict, each with the reason."""
+        open_ones = [each for each in self.laws if each["verdict"] == "inconclusive"]
+        return [f"{each['id']} {each['name']}: {each['reason']}" for each in open_ones]
 
     @property
     def passes_of_laws(self) -> float:
@@ -119,6 +149,7 @@ def measured(run: Run, folder: Path, threads: int) -> Measured:
     if run.processes > 1:
         command += ["-n", str(run.processes), "--dist", "loadfile"]
     environment = os.environ | {"OMP_NUM_THREADS": str(max(1, threads // run.processes))}
+    cores, started = _core_seconds(), time.time()
     began, peak = time.perf_counter(), 0
     with (folder / "output").open("w") as output:
         process = psutil.Popen(command, cwd=ROOT, env=environment, stdout=output, stderr=output)
@@ -127,7 +158,17 @@ def measured(run: Run, folder: Path, threads: int) -> Measured:
             time.sleep(LOOK)
     seconds = time.perf_counter() - began
     assert process.returncode in (0, 1), (folder / "output").read_text()[-2000:]
-    return Measured(seconds, peak, json.loads(report.read_text())["claims"])
+    claims = json.loads(report.read_text())["claims"]
+    with sqlite3.connect(folder / "evidence") as evidence:
+        [(first,)] = evidence.execute("SELECT min(recorded) FROM claims")
+    until_first = datetime.fromisoformat(first).timestamp() - started
+    return Measured(seconds, until_first, _core_seconds() - cores, peak, claims)
+
+
+def _core_seconds() -> float:
+    """Seconds of user and system time of all processes that this one started and that ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def resident(process: psutil.Process) -> int:
@@ -156,6 +197,8 @@ def test_run(benchmark, report, pytestconfig, tmp_path, run):
     result = benchmark.pedantic(lambda: measured(run, tmp_path, threads), rounds=1, iterations=1)
     assert result.laws, "no law was looked at"
     report.figure(run.name, "seconds", np.array([result.seconds]), run.seconds, at_most=True)
+    cores = np.array([result.core_seconds])
+    report.figure(run.name, "core-seconds", cores, run.core_seconds, at_most=True)
     peak = np.array([result.peak / GIGABYTE])
     report.figure(run.name, "GB resident", peak, run.peak, at_most=True)
     for what, seconds in (
@@ -173,6 +216,32 @@ def test_run(benchmark, report, pytestconfig, tmp_path, run):
     dearest = sorted(result.claims, key=lambda each: -each["seconds"])[:12]
     dear = [(each["id"], each["name"], each["verdict"], each["seconds"]) for each in dearest]
     report.also(laws=len(result.laws), examples=examples, verdicts=verdicts, dearest=dear)
+
+
+def test_laws_at_a_glance(benchmark, report, pytestconfig, tmp_path, stopwatch, model):
+    """All laws, in seconds and in passes of 128 tokens through the whole model."""
+    ids = model.content(torch.arange(PASS, device=model.device)[None])
+    pass_seconds = stopwatch.timed(lambda: model(ids, states=False))
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    unit = min(pass_seconds() for _ in range(5))
+    torch.set_num_threads(threads)
+    run = Run(model.name, LAWS)
+    result = benchmark.pedantic(lambda: measured(run, tmp_path, threads), rounds=1, iterations=1)
+    report.figure(run.name, "seconds of a pass of 128 tokens", np.array([unit]))
+    for what, number, goal in (
+        ("seconds", result.seconds, None),
+        ("passes in that time", result.seconds / unit, MOST_PASSES),
+        ("seconds until the first verdict", result.first, FIRST),
+        ("core-seconds", result.core_seconds, None),
+        ("laws without a verdict", len(result.undecided), 0),
+    ):
+        report.figure(run.name, what, np.array([number]), goal, at_most=True)
+    verdicts = Counter(each["verdict"] for each in result.claims)
+    by_id = Counter()
+    for law in result.laws:
+        by_id[law["id"]] += law["seconds"]
+    report.also(verdicts=verdicts, undecided=result.undecided, seconds_by_law=by_id.most_common())
 
 
 def test_growth(benchmark, report, pytestconfig, tmp_path):

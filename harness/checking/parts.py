@@ -14,7 +14,7 @@ from assay.harness.models.reference.slices import Slice
 from assay.harness.models.subject import Subject
 from assay.harness.models.subject.releasing import release_copies
 from assay.harness.results.errors import LONGEST, shortened
-from assay.harness.results.verdicts import DECIDED_ON, WHOLE, Result, Verdict
+from assay.harness.results.verdicts import DECIDED_ON, HIDDEN, LEAK, WHOLE, Result, Verdict
 
 CORE_EXAMPLES = 2
 """Examples of a core law on the whole of a model, whose slice has taken the profile's number.
@@ -36,7 +36,9 @@ def decide(
     """The law's result on ``subject``: on its slice if it is large, and says so.
 
     A core law is examined on the whole model as well; so is one that the slice breaks, and one
-    that does not apply to the slice, which has no files and no tokenizer.
+    that does not apply to the slice, which has no files and no tokenizer.  In 16 bits all blocks
+    may round so far that the whole, which keeps a core law, shows no leak as small as the goal;
+    the slice shows it, and the result says from which size on the whole does.
     """
     examples = claim.examples(session.profile)
     part = slices.part_of(subject)
@@ -55,9 +57,14 @@ def decide(
     if not _is_core(claim, arguments):
         return _noted(sliced, str(part))
     whole = examine(subject, min(CORE_EXAMPLES, examples))
-    if whole.verdict is not Verdict.UPHELD:
+    hidden = whole.details.get(LEAK) if whole.details.get(HIDDEN) else None
+    if whole.verdict is not Verdict.UPHELD and not (hidden and sliced.verdict is Verdict.UPHELD):
         return _noted(whole, WHOLE)
-    return _noted(_both(sliced, whole), f"{part}, and {WHOLE} in {whole.examples} examples")
+    words = f"{part}, and {WHOLE} in {whole.examples} examples"
+    if hidden:
+        whole = structs.replace(whole, reason="")
+        words += f", where the rounding of 16 bits hides a leak of less than {hidden:.2g}"
+    return _noted(_both(sliced, whole), words)
 
 
 def _is_core(claim: Claim, arguments: Mapping[str, Any]) -> bool:

@@ -105,6 +105,25 @@ def test_a_fault_in_the_last_block_is_caught_by_a_core_law(llama):
         assert decided(C1, faulty)[0] is Verdict.REFUTED
 
 
+@pytest.mark.parametrize(("seen_on_the_slice", "found"), [(0.05, "upheld"), (0.2, "inconclusive")])
+def test_where_rounding_hides_a_leak_from_the_whole_alone_the_slice_decides(
+    llama, seen_on_the_slice, found
+):
+    llama.model.bfloat16()
+
+    @law("Z1", "deep models round far", source="here", control="a number too large", core=True)
+    def test_depth(subject, draw, check):
+        check.judge(0.0, 0.5)
+        check.judge_control(1.0, 0.5)
+        check.sees(lambda size: (size, seen_on_the_slice if subject.layers < 4 else 0.2))
+
+    result = verdict(test_depth, llama, budget(3))
+    assert result.verdict.value == found
+    hides = "where the rounding of 16 bits hides a leak of less than 0.24"
+    assert result.reason.endswith(hides) == (found == "upheld")
+    assert result.reason.startswith("too blunt") == (found == "inconclusive")
+
+
 def test_a_defect_of_a_late_weight_is_caught_on_the_whole(llama):
     llama.blocks[3].mlp.down_proj.weight.data[0, 0] = torch.nan
     found, where, _, reason = decided(test_finite.test_finite_inputs_give_finite_outputs, llama)
