@@ -195,7 +195,8 @@ class Examples:
             phases=_phases(session),
         )(test)
         # Hypothesis's key of the database, which it would parse and tokenise the source for.
-        test._hypothesis_internal_database_key = example.__name__.encode()
+        key = example.__name__.encode()
+        test._hypothesis_internal_database_key = key  # type: ignore[attr-defined]
         try:
             test()
         except hypothesis.errors.Unsatisfiable:
