@@ -56,6 +56,7 @@ def test_the_likeliest_five_are_nearer_for_an_expanding_net(subject, way, draws,
     control_bound=NEAR_0,
     draws=DECIDING_0,
     costly=True,
+    slow=("controlled",),
 )
 @both_ways
 def test_the_likeliest_five_are_nearer_for_a_contracting_net(subject, way, draws, sample):

@@ -24,7 +24,8 @@ class Profile:
     One example of some laws passes every window of the model, where that takes at most ``far``
     tokens times parameters (`models.lengths.farthest`).
 
-    Only with ``slow_laws`` it includes the laws that are slow on any model.
+    Only with ``slow`` it includes claims that are declared slow: laws that are slow on any model,
+    and findings that ``quick`` has too few draws to decide.
 
     ``glance`` draws as much for a finding as ``quick``: an interval that is valid at every size
     still contains 0.7 after twelve draws that are all 1.  With half of the draws most findings
@@ -40,7 +41,7 @@ class Profile:
     large_brake: float = math.inf
     reach: float = math.inf
     far: float = 2.0**41
-    slow_laws: bool = False
+    slow: bool = False
 
 
 REACH = 2.0**31
@@ -54,7 +55,7 @@ PROFILES = {
     for profile in (
         Profile("glance", 4, 10, brake=120.0, large_brake=30.0, reach=REACH, far=FAR),
         Profile("quick", 8, 30, brake=300.0, large_brake=60.0, reach=REACH, far=FAR),
-        Profile("standard", 60, 300, draws=1024, prompts=192, brake=1800.0, slow_laws=True),
+        Profile("standard", 60, 300, draws=1024, prompts=192, brake=1800.0, slow=True),
         Profile(
             "thorough",
             1000,
@@ -63,7 +64,7 @@ PROFILES = {
             prompts=480,
             brake=14400.0,
             far=2.0**44,
-            slow_laws=True,
+            slow=True,
         ),
     )
 }
