@@ -43,7 +43,7 @@ TIMES, ROOM = 100.0, 1.1
     source="003, 'removing the language modeling head reduces the number of iterations'",
     bound=Bound(censored_median, above=TIMES),
     control="no head, from two starts",
-    draws=12,
+    draws=6,
     costly=True,
 )
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def size_of(subject, way, other, cases):
     source="003, 'convert both the model and inputs in question to torch.double()'",
     bound=Bound(censored_median, at_least=0.8, at_most=1.25),
     control="a hundredth of the step size",
-    draws=12,
+    draws=9,
     costly=True,
     slow=("as documented-head",),
 )

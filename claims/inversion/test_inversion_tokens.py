@@ -130,6 +130,7 @@ def test_bigger_models_need_fewer_steps(subject, way, draws, sample):
     control_bound=NoDifference(bounded_change),
     costly=True,
     toy=True,
+    slow=("controlled",),
 )
 @both_ways
 def test_what_is_found_of_bigger_models_repeats_less(subject, way, draws, sample):

@@ -19,14 +19,11 @@ from assay.harness.checking.statistics import model_change, model_difference
 
 TRAINED = ["trained", *NEEDS]
 
-WITH_HEAD = "as documented, with head"
-"""Takes 240 draws: 60 leave the rarity uncertain by 0.6 nats and repetition by 0.4."""
-
 without_and_with_the_head = pytest.mark.parametrize(
     "way",
     [
         pytest.param(DOCUMENTED, id="as documented, one block"),
-        pytest.param(replace(DOCUMENTED, through="head"), id=WITH_HEAD),
+        pytest.param(replace(DOCUMENTED, through="head"), id="as documented, with head"),
     ],
 )
 
@@ -40,7 +37,7 @@ without_and_with_the_head = pytest.mark.parametrize(
     control="the prompts' own tokens against tokens drawn evenly",
     draws=OF_MODELS,
     costly=True,
-    slow=(WITH_HEAD,),
+    slow=True,
 )
 @without_and_with_the_head
 @of_both_populations
@@ -83,7 +80,7 @@ def rarity_of_wrong_tokens(subject, trials):
     control_bound=Bound(model_change, at_most=0.1),
     draws=OF_MODELS,
     costly=True,
-    slow=(WITH_HEAD,),
+    slow=True,
 )
 @without_and_with_the_head
 @of_both_populations

@@ -74,7 +74,8 @@ def numbers(glyphs: Glyphs, rows: list[Result], width: int) -> Table:
     for _ in range(3):
         table.add_column(no_wrap=True)
     room = width - max(map(len, groups)) - SHORTEST_COUNTS - 3
-    for (key, title), ids in groupby(sorted(groups, key=documents.__getitem__), documents.get):
+    document_of = documents.__getitem__
+    for (key, title), ids in groupby(sorted(groups, key=document_of), document_of):
         heading = (key, texts.shortened(title, room))
         table.add_row(*(Text(glyphs.fit(each), style="dim") for each in heading))
         for id in ids:
