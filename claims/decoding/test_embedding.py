@@ -75,6 +75,7 @@ def histogram(values):
     source="003, 'a shifted input'",
     bound=Bound(share, at_least=0.9),
     control="twenty times the shift",
+    slow=("held-out text",),
 )
 @on_text_and_random_tokens
 def test_a_small_shift_keeps_the_next_token(subject, source, draws, sample):

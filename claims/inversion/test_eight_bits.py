@@ -8,13 +8,10 @@ import pytest
 
 from assay.claims.inversion.test_inversion import NEEDS, cases_of
 from assay.claims.inversion.test_inversion_conditions import conditioned
-from assay.harness.checking.findings import Bound, finding, need
+from assay.harness.checking.findings import Bound, finding
 from assay.harness.checking.statistics import median
 from assay.harness.models.subject.memo import memo
 from assay.harness.operations import int8, variants
-
-MANY = 32
-"""Draws that decide: of 8, a median's interval is their whole range."""
 
 
 @finding(
@@ -27,6 +24,7 @@ MANY = 32
     control="2-bit weights",
     draws=8,
     costly=True,
+    slow=True,
 )
 @pytest.mark.parametrize(
     "quantised",
@@ -36,7 +34,6 @@ MANY = 32
     ],
 )
 def test_eight_bits_do_not_change_the_condition(subject, quantised, draws, sample):
-    need(draws, MANY)
     for row in cases_of(subject, draws).ids.to(subject.device):
         exact, eight, two = (
             of_all_blocks(each, row)

@@ -9,7 +9,7 @@ import torch
 
 from assay.claims.inversion.test_separation import depths, target_of
 from assay.fixtures import texts
-from assay.harness.checking.findings import Bound, finding, need
+from assay.harness.checking.findings import Bound, finding
 from assay.harness.checking.statistics import bounded_mean
 from assay.harness.inversion import Target, exact, last_states, probes, unshuffle
 from assay.harness.models.capabilities import Missing
@@ -71,7 +71,6 @@ FITTED = 2048
 )
 @depths
 def test_the_last_state_gives_part_of_the_prompt_away(subject, depth, draws, sample):
-    need(draws, bounded_mean.fewest)
     if subject.context is not None and subject.context < TOKENS:
         raise Missing(f"a context of {TOKENS} tokens: it has {subject.context}")
     target = target_of(subject, depth)

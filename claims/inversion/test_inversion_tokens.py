@@ -56,6 +56,7 @@ def test_the_likeliest_five_are_nearer_for_an_expanding_net(subject, way, draws,
     control_bound=NEAR_0,
     draws=DECIDING_0,
     costly=True,
+    slow=("controlled",),
 )
 @both_ways
 def test_the_likeliest_five_are_nearer_for_a_contracting_net(subject, way, draws, sample):
@@ -129,6 +130,7 @@ def test_bigger_models_need_fewer_steps(subject, way, draws, sample):
     control_bound=NoDifference(bounded_change),
     costly=True,
     toy=True,
+    slow=("controlled",),
 )
 @both_ways
 def test_what_is_found_of_bigger_models_repeats_less(subject, way, draws, sample):

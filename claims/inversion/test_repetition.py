@@ -56,6 +56,7 @@ def test_greedy_text_repeats_itself(subject, draws, sample):
     control_bound=ABOUT_0,
     draws=DRAWS,
     costly=True,
+    slow=True,
 )
 def test_beams_repeat_less_than_greedy_text(subject, draws, sample):
     for prompt in texts.prompts(subject, texts.TEXT, draws, [START + TOKENS]):

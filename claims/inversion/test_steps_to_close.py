@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from assay.claims.inversion.test_inversion import DOCUMENTED, NEEDS, OF_MODELS, SCALED, cases_of
+from assay.claims.inversion.test_inversion import DOCUMENTED, NEEDS, SCALED, cases_of
 from assay.fixtures import sides
 from assay.fixtures.inversions import invert
 from assay.fixtures.sides import of_both_populations
@@ -53,8 +53,9 @@ both_ways = pytest.mark.parametrize(
     bound=Bound(model_ratio, above=10.0),
     control="untrained models against other untrained ones",
     control_bound=Bound(model_ratio, at_least=1 / 3, at_most=3.0),
-    draws=OF_MODELS // 2,
+    draws=18,
     costly=True,
+    slow=("as documented",),
 )
 @both_ways
 @of_both_populations
@@ -77,6 +78,7 @@ def test_a_trained_model_needs_ten_times_the_steps(subject, population, way, dra
     source="003, 'practically infeasible to make the equality in (4) hold if e' is near e'",
     bound=Bound(share, at_most=0.05),
     control="a shift of 1/5",
+    draws=9,
     costly=True,
 )
 @both_ways
@@ -123,7 +125,7 @@ def test_the_output_is_nearer_after_100_steps(subject, way, draws, sample):
 def test_the_prompt_is_not_found_after_100_steps(subject, way, draws, sample):
     trials, easy = after_100(subject, way, draws), replace(way, steps=1000, through="block")
     few = cases_of(subject, draws).some(range(ENOUGH))
-    fresh = invert(sides.untrained(subject), easy, few)
+    fresh = invert(sides.any_untrained(subject), easy, few)
     sample.add(effect=trials.recovery() == 1, control=fresh.recovery() == 1)
     record(sample, trained=trials, untrained=fresh)
 

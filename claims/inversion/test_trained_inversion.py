@@ -44,8 +44,9 @@ PLACES = {"one block": 1, "all blocks": -1}
     bound=Bound(model_difference, below=0.0),
     control="untrained models against others of their architectures, on the same prompts",
     control_bound=NoDifference(model_change),
-    draws=OF_MODELS,
+    draws=24,
     costly=True,
+    slow=("scale-matched", "Adam"),
 )
 @pytest.mark.parametrize(
     ("place", "style"),
@@ -79,6 +80,7 @@ def test_trained_models_invert_worse(subject, population, place, style, draws, s
     control="after a single step",
     draws=OF_MODELS,
     costly=True,
+    slow=("as documented",),
 )
 @both_ways
 @of_both_populations
@@ -97,7 +99,7 @@ def test_without_the_head_the_inequality_is_met(subject, population, way, draws,
     source="003, 'map to inputs that are more or less completely unrecognizable'",
     bound=Bound(model_mean, below=0.5),
     control="untrained blocks",
-    draws=OF_MODELS,
+    draws=24,
     costly=True,
 )
 @both_ways

@@ -13,15 +13,11 @@ from assay.fixtures.inversions import invert
 from assay.fixtures.sides import of_both_populations
 from assay.fixtures.token_frequency import SOURCE, rarity
 from assay.fixtures.trials import compared, record, repeats
-from assay.harness.checking.findings import Bound, finding, need
+from assay.harness.checking.findings import Bound, finding
 from assay.harness.checking.measures import repeated_share
 from assay.harness.checking.statistics import model_change, model_difference
 
 TRAINED = ["trained", *NEEDS]
-
-THROUGH_THE_HEAD = 4 * OF_MODELS
-"""Draws for descents through the head: `OF_MODELS` leave the rarity uncertain by 0.6 nats and
-repetition by 0.4, after half a minute."""
 
 without_and_with_the_head = pytest.mark.parametrize(
     "way",
@@ -41,6 +37,7 @@ without_and_with_the_head = pytest.mark.parametrize(
     control="the prompts' own tokens against tokens drawn evenly",
     draws=OF_MODELS,
     costly=True,
+    slow=True,
 )
 @without_and_with_the_head
 @of_both_populations
@@ -62,8 +59,6 @@ def inverted(subject, population, way, draws):
     """The prompts, and their trials on trained and on untrained models."""
     way.target(subject).check(subject)
     compared_sides = sides.compared(subject, population)[:2]
-    if way.through == "head":
-        need(draws, THROUGH_THE_HEAD)
     cases = cases_of(subject, draws)
     return cases, *(invert(side, way, cases) for side in compared_sides)
 
@@ -85,6 +80,7 @@ def rarity_of_wrong_tokens(subject, trials):
     control_bound=Bound(model_change, at_most=0.1),
     draws=OF_MODELS,
     costly=True,
+    slow=True,
 )
 @without_and_with_the_head
 @of_both_populations

@@ -94,6 +94,7 @@ def test_permuting_positions_before_the_last_barely_changes_the_output(
     bound=Bound(median, at_most=1.0),
     control="noise of ten times the table's scale in place of its rows",
     draws=512,
+    slow=("random tokens",),
 )
 @on_text_and_random_tokens
 def test_permuting_positions_costs_no_more_than_having_none(subject, source, draws, sample):
@@ -173,6 +174,7 @@ def test_moving_position_0_matters_more_than_moving_any_other(subject, source, d
     control_bound=Bound(median, at_least=0.4, at_most=2.5),
     draws=10,
     costly=True,
+    slow=True,
 )
 def test_moving_position_0_matters_more_than_in_untrained_models(subject, draws, sample):
     # A draw is an untrained model, with prompts of its own: the model is the unit.

@@ -159,6 +159,7 @@ both_ways = pytest.mark.parametrize(
     control="a random step of the same size",
     draws=DRAWS,
     most=4 * DRAWS,
+    slow=("controlled",),
 )
 @both_ways
 def test_a_clamped_walk_ends_in_other_tokens(subject, decoder, keeps, draws, sample):

@@ -144,6 +144,7 @@ def by_clamped_walk(subject, draws, best):
     control="a random step of the same size",
     draws=64,
     most=128,
+    slow=("orthogonal",),
 )
 @pytest.mark.parametrize(
     "walk",

@@ -47,7 +47,7 @@ class Declared:
     bound: str = ""
     enough: int | None = None
     toy: bool = False
-    slow: bool = False
+    slow: bool | tuple[str, ...] = False
     variants: tuple[str, ...] = ()
 
     @property

@@ -46,8 +46,10 @@ class Claim:
     """A law's controls by name; a law's only control has the empty name."""
     bound: str = ""
     """What a finding's statistic must reach, in words."""
-    slow: bool = False
-    """Whether an example takes seconds, as compiling does: short profiles leave such laws out."""
+    slow: bool | tuple[str, ...] = False
+    """Whether short profiles leave it out, or the ids of those variants that they leave out: an
+    example of a law takes seconds, or a finding takes more draws than they have to decide.
+    """
     costly: bool = False
     """Whether a finding takes all its draws before it is judged: each of them takes seconds."""
     core: bool | str = False
@@ -56,6 +58,12 @@ class Claim:
     """
     work: Work | None = None
     """What a law takes, where its needs do not say it."""
+
+    def is_slow(self, name: str) -> bool:
+        """Whether short profiles leave out the test of this ``name``: sentence and variant."""
+        if isinstance(self.slow, bool):
+            return self.slow
+        return any(each in name.removeprefix(self.says) for each in self.slow)
 
     def examples(self, profile: Profile) -> int:
         """The examples that a law takes in ``profile``; 1 for a finding, which takes draws."""

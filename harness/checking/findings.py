@@ -51,23 +51,6 @@ BLOCK = 64
 """Draws in one call of a finding's body."""
 
 
-class TooFew(Exception):
-    """A finding has too few draws to decide it; the message says how many it needs."""
-
-
-def need(draws: Draws, fewest: int) -> None:
-    """Raise `TooFew` where ``draws`` are fewer than the ``fewest`` that might decide a finding.
-
-    A costly finding's body calls this first: a profile with fewer draws then spends no time on
-    it, and the finding is inconclusive.
-    """
-    if len(draws) < fewest:
-        raise TooFew(
-            f"{fewest} draws are needed and this profile has {len(draws)}: nothing was measured "
-            "(--profile standard has more)"
-        )
-
-
 def finding(
     id: str,
     says: str,
@@ -82,6 +65,7 @@ def finding(
     block: int = BLOCK,
     costly: bool = False,
     toy: bool = False,
+    slow: bool | tuple[str, ...] = False,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Declare a test function as the finding ``id``.
 
@@ -94,11 +78,14 @@ def finding(
     profile's `Profile.prompts` in one call and has one look.  ``draws`` is then its number under
     the first profile, smaller where each draw costs more, and scales with the prompts of other
     profiles.  ``toy`` says that the finding is about networks that Assay makes
-    itself (`harness.plugin.toy`).  Further parameters of the function are pytest's.
+    itself (`harness.plugin.toy`).  ``slow`` says that ``quick`` has too few draws to decide it: it
+    needs the profile ``standard``.  Where this is so of some variants, ``slow`` has their ids.
+    Further parameters of the function are pytest's.
     """
     claim = Claim(
         *(id, says, Kind.FINDING, source, tuple(needs), control),
         toy=toy,
+        slow=slow,
         bound=str(bound),
         costly=costly,
     )
@@ -135,8 +122,6 @@ def run(
     except Braked as braked:  # before or after a block of draws
         why = f"{braked}: the machine is {TOO_SLOW}"
         return claim.result(subject, Verdict.INCONCLUSIVE, reason=why)
-    except TooFew as error:
-        return claim.result(subject, Verdict.INCONCLUSIVE, reason=str(error))
     except ENDS as error:
         return claim.not_run(subject, error, clock.size)
     effect, control = progress.effect, progress.control

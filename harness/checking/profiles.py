@@ -27,7 +27,8 @@ class Profile:
     A law begins no further example once its passes took as many tokens as ``passes`` of 128 tokens
     (`models.lengths.most_tokens`), but takes two at least.
 
-    Only with ``slow_laws`` it includes the laws that are slow on any model.
+    Only with ``slow`` it includes claims that are declared slow: laws that are slow on any model,
+    and findings that ``quick`` has too few draws to decide.
 
     ``glance`` draws as much for a finding as ``quick``: an interval that is valid at every size
     still contains 0.7 after twelve draws that are all 1.  With half of the draws most findings
@@ -44,7 +45,7 @@ class Profile:
     reach: float = math.inf
     far: float = 2.0**41
     passes: float = math.inf
-    slow_laws: bool = False
+    slow: bool = False
 
 
 REACH = 2.0**31
@@ -58,7 +59,7 @@ PROFILES = {
     for profile in (
         Profile("glance", 4, 10, brake=120.0, large_brake=30.0, reach=REACH, far=FAR, passes=12),
         Profile("quick", 8, 30, brake=300.0, large_brake=60.0, reach=REACH, far=FAR, passes=24),
-        Profile("standard", 60, 300, draws=1024, prompts=192, brake=1800.0, slow_laws=True),
+        Profile("standard", 60, 300, draws=1024, prompts=192, brake=1800.0, slow=True),
         Profile(
             "thorough",
             1000,
@@ -67,7 +68,7 @@ PROFILES = {
             prompts=480,
             brake=14400.0,
             far=2.0**44,
-            slow_laws=True,
+            slow=True,
         ),
     )
 }

@@ -67,7 +67,7 @@ def describe(row: dict[str, Any], enough: int | None) -> list[str]:
     law = row["kind"] == "law"
     facts = {
         "about": row["about"],
-        "run": "with --profile=standard or -m slow_law" if row["slow"] else "",
+        "run": _run(row["slow"], law),
         "needs": ", ".join(row["needs"]) or "nothing: it applies to every model",
         "bound": row["bound"] or PLAIN,
         "control": row["control"],
@@ -90,6 +90,14 @@ def describe(row: dict[str, Any], enough: int | None) -> list[str]:
     for passage in passages.passages(row["source"]):
         lines += _wrapped(f"{passage.key} says: {passage.says}")
     return lines
+
+
+def _run(slow: bool | tuple[str, ...], law: bool) -> str:
+    """How a claim is run that short profiles leave out; empty for others."""
+    if not slow:
+        return ""
+    variants = "" if isinstance(slow, bool) else f" for the variants {', '.join(slow)}"
+    return f"needs --profile=standard{variants}" + (" or -m slow_law" if law else "")
 
 
 def _wrapped(text: str, first: str = INDENT, rest: str = INDENT + "  ") -> list[str]:

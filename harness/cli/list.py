@@ -99,6 +99,14 @@ def document(claims: Sequence[Declared]) -> list[dict[str, Any]]:
     return rows
 
 
+def _kind(row: dict[str, Any]) -> str:
+    """Law or finding, and the profile that it needs, or that the named variants need."""
+    if not (slow := row["slow"]):
+        return str(row["kind"])
+    variants = "" if slow is True else f": {', '.join(slow)}"
+    return f"{row['kind']} (standard{variants})"
+
+
 def markdown(rows: Sequence[dict[str, Any]]) -> str:
     """The claims as a page, a table for each letter of the catalogue."""
     lines = [
@@ -106,7 +114,10 @@ def markdown(rows: Sequence[dict[str, Any]]) -> str:
         "# The claims",
         "",
         "A *law* must hold for every input; a *finding* is about particular weights. A claim does",
-        "not apply to a model that lacks a capability it needs. `assay explain C1` has the rest.",
+        "not apply to a model that lacks a capability it needs. One with *(standard)*, or the",
+        "variants that are named there, needs `--profile=standard`: a law that takes seconds",
+        "for an example, a finding that needs more draws than `quick` has. `assay explain C1` has",
+        "the rest.",
     ]
     for letter, group in groupby(rows, lambda row: row["id"][0]):
         lines += [
@@ -117,7 +128,7 @@ def markdown(rows: Sequence[dict[str, Any]]) -> str:
             "|---|---|---|---|---|",
         ]
         for row in group:
-            cells = (row["id"], row["claim"], row["kind"], ", ".join(row["needs"]), row["source"])
+            cells = (row["id"], row["claim"], _kind(row), ", ".join(row["needs"]), row["source"])
             linked = f"[{row['id']}](../{row['file']})"
             lines.append("| " + " | ".join([linked, *map(_cell, cells[1:])]) + " |")
     return "\n".join(lines) + "\n"
@@ -133,7 +144,7 @@ def _show(rows: Sequence[dict[str, Any]]) -> None:
         table.add_column(name, overflow="fold")
     for row in rows:
         works_of = ", ".join(work.key for work in cited(row["source"])) or row["source"]
-        cells = (row["id"], row["claim"], row["kind"], ", ".join(row["needs"]), works_of)
+        cells = (row["id"], row["claim"], _kind(row), ", ".join(row["needs"]), works_of)
         table.add_row(*map(escape, cells))
     # In a pipe every claim is one line, which `grep` finds.
     console = Console(emoji=False, width=None if sys.stdout.isatty() else WIDE)

@@ -130,9 +130,10 @@ class Display:
             resumable = any(result.awaits_resuming for result in self.recorder.results)
             more = "; --resume examines those beyond the budget" if resumable else ""
             self.reporter.write_line(f"{left} claims were left out for lack of time{more}")
-        if selection.leaves_out_slow_laws(self.config) and selection.has_all_claims(self.config):
+        if selection.leaves_out_slow(self.config) and selection.has_all_claims(self.config):
             self.reporter.write_line(
-                "slow laws were left out: --profile=standard or -m slow_law runs them"
+                "slow laws, and findings that need more draws, were left out: they need "
+                "--profile=standard"
             )
         self._print_notes()
         for problem in self.recorder.problems:

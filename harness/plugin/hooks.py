@@ -55,7 +55,8 @@ MARKS = {
     "law": "follows from the architecture and must hold for every input",
     "finding": "is about particular weights and settled by draws",
     "toy": "is about networks that Assay builds itself, and runs once",
-    "slow_law": "compiles the model or starts processes: seconds for each example",
+    selection.SLOW[Kind.LAW]: "compiles the model or starts processes: seconds for each example",
+    selection.SLOW[Kind.FINDING]: "takes more draws to decide than the profile quick has",
 }
 """The marks that claims bear: ``-m law`` runs laws only."""
 
@@ -145,8 +146,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.add_marker(claim.kind.value)
         if claim.toy:
             item.add_marker("toy")
-        if claim.slow:
-            item.add_marker("slow_law")
+        if claim.is_slow(name_of(item, claim)):
+            item.add_marker(selection.SLOW[claim.kind])
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -157,7 +158,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     _check_expectations(config, items)
     _keep_apart(config, items)
     _keep_claims(config, items)
-    _leave_out_slow_laws(config, items)
+    _leave_out_slow(config, items)
     groups, cheap_first = together.lines(config), RunRequest.of(config).budget is not None
     variants = _variants(items)
     items.sort(key=lambda item: _turn(item, groups, cheap_first, variants.get(item, 0)))
@@ -258,7 +259,7 @@ def _turn(
     if (claim := claim_of(item)) is None:
         return (-1,)
     if claim.kind is Kind.LAW:
-        return 0, claim.slow, work.of(claim), min(variant, 1), not claim.core
+        return 0, bool(claim.slow), work.of(claim), min(variant, 1), not claim.core
     return 1, cheap_first and claim.costly, together.turn(item.nodeid, groups)
 
 
@@ -299,10 +300,11 @@ def _keep_claims(config: pytest.Config, items: list[pytest.Item]) -> None:
     items[:] = selected
 
 
-def _leave_out_slow_laws(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect slow laws in the short profiles, unless they are named."""
-    slow = [item for item in items if (claim := claim_of(item)) and claim.slow]
-    if slow and selection.leaves_out_slow_laws(config):
+def _leave_out_slow(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deselect slow claims in the short profiles, unless they are named."""
+    marks = selection.SLOW.values()
+    slow = [item for item in items if any(map(item.get_closest_marker, marks))]
+    if slow and selection.leaves_out_slow(config):
         config.hook.pytest_deselected(items=slow)
         items[:] = [item for item in items if item not in set(slow)]
 

@@ -12,6 +12,10 @@ from assay.harness.checking import catalogue
 from assay.harness.checking.profiles import PROFILES
 from assay.harness.plugin.request import RunRequest
 from assay.harness.results.records import Selection
+from assay.harness.results.verdicts import Kind
+
+SLOW = {Kind.LAW: "slow_law", Kind.FINDING: "slow_finding"}
+"""The marks of claims that short profiles leave out."""
 
 
 def paths(config: pytest.Config) -> list[Path]:
@@ -40,11 +44,11 @@ def files(config: pytest.Config) -> set[Path]:
     return catalogue.files(requested)
 
 
-def leaves_out_slow_laws(config: pytest.Config) -> bool:
-    """Whether the profile is a short one, and neither ``-m`` nor ``--claim`` names slow laws."""
+def leaves_out_slow(config: pytest.Config) -> bool:
+    """Whether the profile is a short one, and neither ``-m`` nor ``--claim`` names slow claims."""
     request, marker = RunRequest.of(config), config.option.markexpr or ""
-    named = "slow_law" in marker or bool(request.claims)
-    return not named and not PROFILES[request.profile].slow_laws
+    named = any(mark in marker for mark in SLOW.values()) or bool(request.claims)
+    return not named and not PROFILES[request.profile].slow
 
 
 def chosen(config: pytest.Config, models: Iterable[str], claims: Iterable[str] = ()) -> Selection:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from itertools import groupby
 
 from rich.box import Box
 from rich.table import Table
@@ -62,27 +63,44 @@ def _empty(glyphs: Glyphs, claim: str, *headings: str) -> Table:
 
 
 def numbers(glyphs: Glyphs, rows: list[Result], width: int) -> Table:
-    """A line of ``width`` cells for each claim's number: one of its sentences, and how many
-    variants came to what.
+    """A line of ``width`` cells for each claim's number, by document: one of its sentences, and
+    how many variants came to what.
     """
     groups: dict[str, list[Result]] = {}
     for row in rows:
         groups.setdefault(row.id, []).append(row)
+    documents = {id: _document(variants) for id, variants in groups.items()}
     table = Table.grid(padding=(0, 1, 0, 0))
     for _ in range(3):
         table.add_column(no_wrap=True)
     room = width - max(map(len, groups)) - SHORTEST_COUNTS - 3
-    for id, variants in groups.items():
-        sentences = Counter(row.name.partition(" [")[0] for row in variants)
-        ((sentence, _),) = sentences.most_common(1)
-        more = f" (and {len(sentences) - 1} more)" if len(sentences) > 1 else ""
-        counts = Text()
-        for verdict, count in words.tally(variants).items():
-            if count:
-                counts.append(f"{count} {glyphs.symbol(verdict)} ", style=STYLES[verdict])
-        name = Text(glyphs.fit(texts.shortened(sentence, room - len(more)))).append(more, "dim")
-        table.add_row(Text(glyphs.fit(id), style="bold"), name, counts)
+    document_of = documents.__getitem__
+    for (key, title), ids in groupby(sorted(groups, key=document_of), document_of):
+        heading = (key, texts.shortened(title, room))
+        table.add_row(*(Text(glyphs.fit(each), style="dim") for each in heading))
+        for id in ids:
+            table.add_row(*_number(glyphs, groups[id], room))
     return table
+
+
+def _number(glyphs: Glyphs, variants: list[Result], room: int) -> tuple[Text, Text, Text]:
+    """The line of a number: it, one of its sentences in ``room`` cells, and counts of verdicts."""
+    sentences = Counter(row.name.partition(" [")[0] for row in variants)
+    ((sentence, _),) = sentences.most_common(1)
+    more = f" (and {len(sentences) - 1} more)" if len(sentences) > 1 else ""
+    counts = Text()
+    for verdict, count in words.tally(variants).items():
+        if count:
+            counts.append(f"{count} {glyphs.symbol(verdict)} ", style=STYLES[verdict])
+    name = Text(glyphs.fit(texts.shortened(sentence, room - len(more)))).append(more, "dim")
+    return Text(glyphs.fit(variants[0].id), style="bold"), name, counts
+
+
+def _document(rows: list[Result]) -> tuple[str, str]:
+    """Key and title of the first document that claims of a number name."""
+    works = (work for row in rows for work in bibliography.cited(row.source))
+    first = next((work for work in works if work.key.isdigit()), None)
+    return (first.key, first.title) if first else ("–", "Beyond the documents")
 
 
 def laws(

@@ -133,7 +133,7 @@ def parametrize(
     ['C3-default', 'C3-dynamic', 'C3-sliding', 'C3-static', 'C1']
     """
     check_profile(profile)
-    cases, prepared = choose(claims, PROFILES[profile].slow_laws), Prepared()
+    cases, prepared = choose(claims, PROFILES[profile].slow), Prepared()
     session = Session(PROFILES[profile], seed)
     reasons = dict(xfail or {})
     named = {id: case for id, case in _named().items() if case in cases}
@@ -151,7 +151,7 @@ def _named() -> dict[str, Case]:
     """Every claim by the id of its test: the number, where a number has several sentences the name
     of Assay's own test, and the variant.
     """
-    cases = choose("all", slow_laws=True)
+    cases = choose("all", slow=True)
     sentences = Counter(number for number, _ in {(c.claim.id, c.claim.says) for c in cases})
     named = {}
     for case in cases:

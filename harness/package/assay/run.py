@@ -199,7 +199,7 @@ def check(
             raise BadInput(f"{what} {value!r}: is no text")
     if attends not in (None, *meant.WAYS):
         raise BadInput(f"attends {attends!r}: choose from {', '.join(meant.WAYS)}")
-    chosen = choose(claims, slow_laws=PROFILES[profile].slow_laws)
+    chosen = choose(claims, slow=PROFILES[profile].slow)
     session = Session(PROFILES[profile], read_seed(str(seed), "seed"), replay)
     if isinstance(model, str | Path):
         if tokenizer is not None:
@@ -275,14 +275,14 @@ def _expectations() -> dict[str, Expectations]:
     return expectation_files.load(catalogue.FOLDER / "expectations")
 
 
-def choose(claims: str | Sequence[str], slow_laws: bool = False) -> list[Case]:
+def choose(claims: str | Sequence[str], slow: bool = False) -> list[Case]:
     """The cases about models that ``claims`` name; raises `BadInput`.
 
-    A kind of claims includes slow laws only with ``slow_laws``; a number names them too.
+    A kind of claims includes slow claims only with ``slow``; a number names them too.
     """
     if isinstance(claims, str) and claims in KINDS:
         named = [case for case in _cases() if case.claim.kind.value in KINDS[claims]]
-        return [case for case in named if slow_laws or not case.claim.slow]
+        return [case for case in named if slow or not case.claim.is_slow(case.name)]
     requested = [claims] if isinstance(claims, str) else claims
     if not isinstance(requested, Sequence) or not all(isinstance(each, str) for each in requested):
         raise BadInput(f"claims {claims!r}: give numbers such as ['C1', 'C2']")

@@ -86,6 +86,23 @@ def test_a_claim_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(len(line) <= 98 or "http" in line for line in output.splitlines())
 
 
+def test_claims_that_short_profiles_leave_out_say_so(capsys: pytest.CaptureFixture[str]) -> None:
+    main(["list", "--markdown"])
+    page = capsys.readouterr().out
+    assert "the head costs no information | finding (standard) |" in page
+    assert "permuting positions costs no more than having none | finding (standard: random" in page
+    main(["explain", "costs no more than having none"])
+    assert "needs --profile=standard for the variants random tokens" in capsys.readouterr().out
+
+
+def test_short_profiles_leave_out_variants_that_there_are() -> None:
+    for claim in catalogue.claims():
+        if isinstance(claim.slow, tuple):
+            for each in claim.slow:
+                left_out = sum(each in variant for variant in claim.variants)
+                assert 0 < left_out < len(claim.variants), (claim.id, claim.says, each)
+
+
 def test_there_is_no_such_claim_to_explain(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "Z9"]) == 4
     assert "Z9: no such claim; there are A1" in capsys.readouterr().err

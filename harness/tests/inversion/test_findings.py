@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
 import torch
@@ -191,39 +190,6 @@ def test_an_order_is_spearman_s_and_none_where_all_is_flat():
     values = torch.tensor([[3.0, 2.0, 1.0], [1.0, 2.0, 3.0], [1.0, 1.0, 1.0]])
     assert order_of(values, [1, 2, 4]).tolist() == pytest.approx([-1.0, 1.0, 0.0])
     assert order_of(values, [1, 1, 1]).tolist() == [0.0] * 3
-
-
-@pytest.mark.parametrize(
-    ("claim", "arguments", "words"),
-    [
-        # 24 that are all right leave a share of 0.81.
-        (
-            untrained.test_what_is_found_gives_the_right_next_token,
-            WAY,
-            "60 draws are needed and this profile has 24",
-        ),
-        *(
-            (
-                claim,
-                EVERY | {"way": replace(SCALED, through="head")},
-                "240 draws are needed and this profile has 60",
-            )
-            for claim in (
-                trained_tokens.test_wrong_tokens_of_a_trained_model_are_rarer,
-                trained_tokens.test_gibberish_repeats,
-            )
-        ),
-    ],
-)
-def test_draws_that_cannot_uphold_a_finding_are_not_worth_a_descent(
-    monkeypatch, claim, arguments, words
-):
-    made = []
-    constructed(monkeypatch, lambda model, way: made.append(model) or 1.0)
-    result = settled(claim, **arguments)
-    assert (result.verdict, result.examples) == (OPEN, 0)
-    assert words in result.reason
-    assert not made
 
 
 def test_one_seed_that_differs_does_not_decide_about_trained_models(monkeypatch):

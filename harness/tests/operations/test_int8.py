@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 from torch import nn
 
@@ -75,25 +74,12 @@ def test_linear_layers_of_every_kind_are_replaced():
         assert int8.llm_int8(subject) is quantised
 
 
-def test_few_draws_are_not_worth_their_jacobians():
-    result = verdict(EIGHT, as_trained("untrained:small:0"), arguments={"quantised": None})
-    assert result.verdict is Verdict.INCONCLUSIVE
-    assert "32 draws are needed and this profile has 8" in result.reason
-
-
-@pytest.fixture
-def few_will_do(monkeypatch):
-    monkeypatch.setattr(claims, "MANY", 8)
-
-
-@pytest.mark.usefixtures("few_will_do")
 def test_eight_bits_change_little_and_two_much():
     arguments = {"quantised": int8.llm_int8}
     result = verdict(EIGHT, as_trained("untrained:small:0"), arguments=arguments)
     assert (result.verdict, result.observed > 0) == (Verdict.UPHELD, True)
 
 
-@pytest.mark.usefixtures("few_will_do")
 def test_four_levels_are_too_few(monkeypatch):
     monkeypatch.setattr(int8, "BITS", 2)
     result = verdict(

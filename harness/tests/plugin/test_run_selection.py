@@ -48,25 +48,44 @@ def test_slow_laws_run_in_the_long_profiles_or_where_they_are_named(project, opt
     ended = project.run("--model=tiny:gpt2", *options)
     assert ended.exit == 0, ended.output
     assert sorted(set(project.ran)) == ran
-    assert ("slow laws were left out" in ended.output) == (not options)
+    assert ("slow laws, and findings that need more draws, were left out" in ended.output) == (
+        not options
+    )
+
+
+FINDING = """
+from assay.harness.checking.findings import Bound, finding
+from assay.harness.checking.statistics import median
+
+ABOVE = Bound(median, above=0.0)
+
+@finding("X2", "says", source="here", control="none", bound=ABOVE, slow=("rare",))
+@pytest.mark.parametrize("kind", ["often", "rare"])
+def test_finding(subject, kind, draws, sample):
+    ran(kind)
+
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "ran"),
+    [
+        ([], ["1", "often"]),
+        (["--profile=standard"], ["1", "often", "rare"]),
+        (["-m", "slow_finding"], ["rare"]),
+        (["--claim=X2:rare"], ["rare"]),
+    ],
+)
+def test_variants_that_need_more_draws_run_in_the_long_profiles(project, options, ran):
+    project.claims(FINDING, law(1))
+    project.run("--model=tiny:gpt2", *options)
+    assert [each for each, _ in groupby(project.ran)] == ran
 
 
 def test_laws_come_before_findings(project: Project):
-    finding = law(2).replace('@a_law("X2", "law 2")', '@a_finding("X2")')
-    finding = finding.replace("draw, check", "draws, sample").partition("    pass")[0]
-    project.claims(
-        "from assay.harness.checking.findings import Bound, finding\n"
-        "from assay.harness.checking.statistics import median\n"
-        "def a_finding(id):\n"
-        "    return finding(\n"
-        "        id, 'says', source='here', control='none', bound=Bound(median, above=0.0)\n"
-        "    )\n\n",
-        finding,
-        law(1),
-        law(3),
-    )
+    project.claims(FINDING, law(1), law(3))
     project.run("--profile=glance", "--model=tiny:gpt2", "--model=tiny:llama")
-    assert [each for each, _ in groupby(project.ran)] == ["1", "3", "2"] * 2
+    assert [each for each, _ in groupby(project.ran)] == ["1", "3", "often"] * 2
 
 
 def test_a_claim_that_is_not_there_is_refused(project: Project):

@@ -90,3 +90,19 @@ def test_of_many_claims_those_that_are_upheld_share_a_line_by_number() -> None:
     long = next(line for line in text.splitlines() if line.startswith("C10 a sentence"))
     assert "1 ✓" in long
     assert max(map(len, text.splitlines())) <= 80
+
+
+def test_lines_of_numbers_are_in_groups_by_document() -> None:
+    papers = "arXiv 2510.15511; 004, answer 2"
+    sources = {"G1": "beyond", "C2": papers, "A5": "000", "C1": "000; 004"}
+    rows = [
+        one(id=id, name=f"{id} [{n}]", verdict=Verdict.UPHELD, source=source)
+        for id, source in sources.items()
+        for n in range(11)
+    ]
+    lines = printed(*rows).splitlines()
+    begins = [
+        line[:3].strip() for line in lines if line[:3].strip() in {*sources, "000", "004", "–"}
+    ]
+    assert begins == ["000", "A5", "C1", "004", "C2", "–", "G1"]
+    assert any("–" in line and "Beyond the documents" in line for line in lines)
