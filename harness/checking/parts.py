@@ -9,12 +9,10 @@ from typing import Any
 from msgspec import structs
 
 from assay.harness.checking.claim import Claim, Session
-from assay.harness.models.reference import slices
-from assay.harness.models.reference.slices import Slice
-from assay.harness.models.subject import Subject, lengths
-from assay.harness.models.subject.memo import memo
+from assay.harness.models.reference.slices import Slice, part_of
+from assay.harness.models.subject import Subject
 from assay.harness.models.subject.releasing import release_copies
-from assay.harness.results.errors import LONGEST, Missing, shortened
+from assay.harness.results.errors import LONGEST, shortened
 from assay.harness.results.verdicts import DECIDED_ON, WHOLE, Result, Verdict
 
 CORE_EXAMPLES = 2
@@ -59,19 +57,6 @@ def decide(
     if whole.verdict is not Verdict.UPHELD:
         return _noted(whole, WHOLE)
     return _noted(_both(sliced, whole), f"{part}, and {WHOLE} in {whole.examples} examples")
-
-
-@memo
-def part_of(subject: Subject) -> Slice | str:
-    """The slice of ``subject`` that laws are decided on; for a large model that is not sliced, why
-    not, and empty for a small one.
-    """
-    if not lengths.is_sliced(subject):
-        return ""
-    try:
-        return slices.slice_of(subject)
-    except Missing as missing:
-        return str(missing)
 
 
 def _is_core(claim: Claim, arguments: Mapping[str, Any]) -> bool:

@@ -26,7 +26,8 @@ from assay.harness.models.machine.shortage import pass_on
 from assay.harness.models.machine.weights import is_dispatched, is_quantised
 from assay.harness.models.reference.copying import HOOKS
 from assay.harness.models.reference.tolerances import EQUAL_RUNS, distance
-from assay.harness.models.subject import Subject, compat
+from assay.harness.models.subject import Subject, compat, lengths
+from assay.harness.models.subject.memo import memo
 from assay.harness.results.errors import REFUSALS, Missing, brief
 
 LEAST_BLOCKS = 2
@@ -58,6 +59,19 @@ class Slice:
         return (
             f"the first {first} of {self.layers} blocks and {tokens} of {self.vocabulary} tokens"
         )
+
+
+@memo
+def part_of(subject: Subject) -> Slice | str:
+    """The slice of ``subject`` that laws are decided on; for a large model that is not sliced, why
+    not, and empty for a small one.
+    """
+    if not lengths.is_sliced(subject):
+        return ""
+    try:
+        return slice_of(subject)
+    except Missing as missing:
+        return str(missing)
 
 
 def slice_of(subject: Subject, tokens: int = TOKENS) -> Slice:
