@@ -90,7 +90,7 @@ def draws(reference: Subject) -> bool:
 WAYS = ("auto", "copy", "stream", "cpu")
 """The values of the setting `oracle`; ``cpu`` computes the reference on the CPU."""
 
-LARGE = 2**28
+LARGE = 2**29
 """Bytes of the weights in float64 above which the reference has none of its own.
 
 A pass through more is bound by the memory that it reads: to upcast the model's own takes about as

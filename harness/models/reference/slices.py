@@ -362,10 +362,10 @@ def _compare(part: Slice, whole: Subject) -> None:
         beside = arguments(own, ids)  # both decoders read the slice's encoder
         states = [_encoded(own, ids, deep)]
         states += [_encoded(whole, own_ids, deep) for _ in range(2)]
-        _require_equal(*states, whole.dtype, f"block {deep} of the encoder")
+        _require_equal(states, whole.dtype, f"block {deep} of the encoder")
     outputs = [own.block_output(depth, ids, **beside)]
     outputs += [whole.block_output(depth, own_ids, **beside) for _ in range(2)]
-    _require_equal(*outputs, whole.dtype, f"block {depth}")
+    _require_equal(outputs, whole.dtype, f"block {depth}")
 
 
 def _encoded(subject: Subject, ids: Tensor, depth: int) -> Tensor:
@@ -381,9 +381,9 @@ def _encoded(subject: Subject, ids: Tensor, depth: int) -> Tensor:
     return state if torch.is_tensor(state) else state[0]
 
 
-def _require_equal(
-    observed: Tensor, expected: Tensor, again: Tensor, dtype: torch.dtype, where: str
-) -> None:
+def _require_equal(outputs: list[Tensor], dtype: torch.dtype, where: str) -> None:
+    """Raise `Missing` unless the slice's output is the whole model's, which was computed twice."""
+    observed, expected, again = outputs
     if torch.equal(observed, expected):
         return
     error = float(distance(observed, expected).max())
