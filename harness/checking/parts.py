@@ -9,8 +9,7 @@ from typing import Any
 from msgspec import structs
 
 from assay.harness.checking.claim import Claim, Session
-from assay.harness.models.reference import slices
-from assay.harness.models.reference.slices import Slice
+from assay.harness.models.reference.slices import Slice, part_of
 from assay.harness.models.subject import Subject
 from assay.harness.models.subject.releasing import release_copies
 from assay.harness.results.errors import LONGEST, shortened
@@ -41,7 +40,7 @@ def decide(
     the slice shows it, and the result says from which size on the whole does.
     """
     examples = claim.examples(session.profile)
-    part = slices.part_of(subject)
+    part = part_of(subject)
     if not isinstance(part, Slice):
         return _noted(examine(subject, examples), part)
     try:

@@ -6,7 +6,7 @@ import re
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -16,7 +16,6 @@ from assay.harness.models.capabilities import Missing, require
 from assay.harness.models.machine.shortage import ENDS, pass_on
 from assay.harness.models.machine.weights import allocated
 from assay.harness.models.reference.copying import copy_model
-from assay.harness.models.reference.modified import way_of_copies
 from assay.harness.models.reference.tolerances import bit_equal, one_bit_off
 from assay.harness.models.subject import Subject, experts, lora
 from assay.harness.models.subject.memo import memo
@@ -334,7 +333,7 @@ def like(subject: Subject, what: str, model: Any, kind: Any = Subject, **more: A
     model.eval().requires_grad_(False)
     return kind(
         *(f"{subject.name}, {what}", model, subject.tokenizer),
-        settings=replace(subject.settings, float64=way_of_copies(subject)),
+        settings=subject.settings,
         provenance=subject.provenance,
         **more,
     )

@@ -103,7 +103,6 @@ def unused(subject: Subject, which: str) -> Subject:
 def _by_bitsandbytes(subject: Subject, which: str) -> Subject:
     if find_spec("bitsandbytes") is None or find_spec("accelerate") is None:
         raise Missing(f"{which}: bitsandbytes and accelerate are not installed")
-    modified.make_room(subject)  # the quantised copy has a reference of its own
     from transformers import BitsAndBytesConfig
 
     logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # a warning in every pass

@@ -46,7 +46,7 @@ MARKDOWN = (".md", "")
 
 SETTINGS = {
     "oracle": "the float64 reference: copy, stream (upcasts weights where they are used), cpu, or "
-    "auto, a copy where a third of the free memory holds it (default: auto)",
+    "auto, a copy of up to 537 MB (default: auto)",
     "bitwise": "true: allow no rounding where a model is run in another way: G9 demands the same "
     "bits in batches of any size, G4 of a compiled model, and G6 the same tokens with drafts",
     "absent_ok": "true: skip models that this version of transformers lacks, instead of failing; "

@@ -97,15 +97,15 @@ def _position_ids(subject: Subject) -> None:
             if subject.is_encoder_decoder
             else "the model's forward has no position_ids"
         )
-    ids = prompt(subject)
-    if ids.shape[1] < 2:
+    if prompt(subject).shape[1] < 2:
         raise Missing("a context of one token has one position")
-    if not affects(subject, lambda each: _together_and_usual(each, ids)):
+    if not affects(subject, _together_and_usual):
         raise Missing("the model takes position_ids and does not use them")
 
 
-def _together_and_usual(subject: Subject, ids: Tensor) -> tuple[Tensor, Tensor]:
-    """The deepest output for ``ids`` with all tokens at one position, and the usual one."""
+def _together_and_usual(subject: Subject) -> tuple[Tensor, Tensor]:
+    """A prompt's deepest output with all tokens at one position, and the usual one."""
+    ids = prompt(subject)
     usual = first_output(attempt(subject, "a prompt", ids=ids))
     together = torch.full((ids.shape[1],), first_position(subject), device=subject.device)
     mask = _default_mask(subject, ids.shape[1])
@@ -143,7 +143,7 @@ def _mask_4d(subject: Subject) -> None:
 
     def under(each: Subject, kind: Callable[..., Tensor]) -> Tensor:
         mask = kind(n, each.dtype, each.device)
-        return first_output(attempt(each, "a 4-D mask", ids=ids, mask=mask))
+        return first_output(attempt(each, "a 4-D mask", ids=prompt(each)[:, :n], mask=mask))
 
     def first(each: Subject) -> tuple[Tensor, Tensor]:
         return under(each, masks.causal)[:, :1], under(each, masks.full)[:, :1]

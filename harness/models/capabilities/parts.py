@@ -156,7 +156,7 @@ def _parameter_gradients(subject: Subject) -> None:
         raise Missing("no gradient reaches quantised weights")
     if subject.attention == "flex_attention" and subject.device.type == "cpu":
         raise Unavailable("flex attention has no gradients on a CPU")
-    if float64.streams(subject, subject.device):
+    if float64.streams(subject):
         raise Unavailable("the float64 reference is streamed: its parameters are not in float64")
     if selection.chooses(subject) and torch.finfo(subject.dtype).bits <= HALF:
         raise Unavailable(

@@ -30,12 +30,12 @@ def _added_positions(subject: Subject) -> None:
 @capability("absolute-positions")
 def _absolute_positions(subject: Subject) -> None:
     """The first block's input distinguishes equal tokens by their position."""
-    ids = prompt(subject)
-    if ids.shape[1] < 2:
+    if prompt(subject).shape[1] < 2:
         raise Missing("a context of one token has one position")
-    alike = ids[:, :1].expand_as(ids)
 
     def others_and_first(each: Subject) -> tuple[Tensor, Tensor]:
+        ids = prompt(each)
+        alike = ids[:, :1].expand_as(ids)
         try:
             states = embedded(each, alike)
         except Missing:  # a model that pads long prompts by itself returns rows for short ones

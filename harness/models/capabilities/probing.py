@@ -10,6 +10,7 @@ from torch import Tensor
 
 from assay.harness.models.machine.weights import rounding
 from assay.harness.models.reference.float64 import reference_of
+from assay.harness.models.reference.slices import Slice, part_of
 from assay.harness.models.reference.tolerances import TOLERANCES, distance
 from assay.harness.models.subject import Subject
 from assay.harness.models.subject.rows import Rows
@@ -52,12 +53,14 @@ def changes(subject: Subject, one: Tensor, other: Tensor) -> bool:
 def affects(subject: Subject, results: Callable[[Subject], tuple[Tensor, Tensor]]) -> bool:
     """Whether the two results of ``subject`` differ, by however small an effect.
 
-    The float64 copy decides where the subject's dtype cannot distinguish an effect from noise.
+    The float64 reference (of its slice, where the subject is large) decides where the subject's
+    dtype cannot distinguish an effect from noise: ``results`` takes ids of its argument.
     """
     if changes(subject, *results(subject)):
         return True
+    part = part_of(subject)
     try:
-        exact = reference_of(subject)
+        exact = reference_of(part.subject if isinstance(part, Slice) else subject)
     except Missing:
         return False
     return bool(distance(*results(exact)).max() > EXACT)

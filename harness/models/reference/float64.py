@@ -10,11 +10,11 @@ from dataclasses import replace
 
 import torch
 
-from assay.harness.models.machine import memory
 from assay.harness.models.machine.weights import (
     dense_sizes,
     offloaded,
 )
+from assay.harness.models.reference.slices import Slice, part_of
 from assay.harness.models.subject import Subject
 from assay.harness.models.subject.drawing import Drawn
 from assay.harness.models.subject.lengths import LONG
@@ -51,7 +51,7 @@ def _built(subject: Subject) -> Subject:
         for clock in subject.clocks:
             pauses.enter_context(clock.paused())
         device = torch.device("cpu") if subject.settings.float64 == "cpu" else subject.device
-        model = float64_copies.float64_copy(subject, device, streams(subject, device))
+        model = float64_copies.float64_copy(subject, device, streams(subject))
     settings = SubjectSettings(attends=subject.settings.attends, home=subject.device)
     name = f"{subject.name} in float64"
     reference = Subject(name, model, settings=settings, provenance=subject.provenance)
@@ -68,11 +68,9 @@ def _built(subject: Subject) -> Subject:
 
 
 def _draws(subject: Subject, reference: Subject) -> bool:
-    """`draws`, asked of a large model's slice: a long pass of all blocks in float64 takes long."""
-    from assay.harness.models.reference import slices  # which few models need
-
-    part = slices.part_of(subject)
-    if isinstance(part, slices.Slice):
+    """`draws`, asked of the slice of a large ``subject``: its blocks are of the same kinds."""
+    part = part_of(subject)
+    if isinstance(part, Slice):
         return reference_of(part.subject).settings.drawn_as is not None
     return draws(reference)
 
@@ -92,15 +90,20 @@ def draws(reference: Subject) -> bool:
 WAYS = ("auto", "copy", "stream", "cpu")
 """The values of the setting `oracle`; ``cpu`` computes the reference on the CPU."""
 
+LARGE = 2**29
+"""Bytes of the weights in float64 above which the reference has none of its own.
 
-def streams(subject: Subject, device: torch.device) -> bool:
-    """Whether the reference on ``device`` upcasts weights where they are used."""
-    model = subject.model
-    if subject.settings.float64 == "copy" or offloaded(model):
+A pass through more is bound by the memory that it reads: to upcast the model's own takes about as
+long as to read a copy.
+"""
+
+
+def streams(subject: Subject) -> bool:
+    """Whether the reference upcasts the model's weights where they are used."""
+    way = subject.settings.float64
+    if way == "copy" or offloaded(subject.model):
         return False
-    if subject.settings.float64 == "stream":
-        return True
-    return not memory.holds_copies(device, float64_bytes(subject))
+    return way == "stream" or float64_bytes(subject) > LARGE
 
 
 def float64_bytes(subject: Subject) -> int:

@@ -3,9 +3,10 @@
 A law about caches, masks, positions or padding says the same of the first blocks as of all.  A
 slice is the smallest prefix of the blocks that holds every kind of them, two at least, and at
 most `TOKENS` rows of the vocabulary: the first ids, and the special ones, renumbered.  It is a
-model of the same class, built from a changed configuration.  It shares the whole model's weights,
-apart from the rows of the vocabulary and the buffers.  Its last block's output is compared with
-the whole model's at that depth: a slice that computes something else is never used.
+model of the same class, built from a changed configuration, which cuts both stacks of an
+encoder-decoder.  It shares the whole model's weights, apart from the rows of the vocabulary and
+the buffers.  Its last block's output is compared with the whole model's at that depth: a slice
+that computes something else is never used.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from assay.harness.models.machine.weights import is_dispatched, is_quantised
 from assay.harness.models.reference.copying import HOOKS
 from assay.harness.models.reference.tolerances import EQUAL_RUNS, distance
 from assay.harness.models.subject import Subject, compat, lengths
+from assay.harness.models.subject.encoders import arguments
 from assay.harness.models.subject.memo import memo
 from assay.harness.results.errors import REFUSALS, Missing, brief
 
@@ -41,6 +43,9 @@ COMPARED = 24
 
 SPECIAL = re.compile(r"\w*token_(ids?|index)|(mask|unk|pad|bos|eos|sep|cls)_index")
 """Names of a configuration's fields that hold ids."""
+
+STACK = re.compile(r"(num_)?((en|de)coder_)?(hidden_)?layers")
+"""Names of a configuration's fields that count the blocks of a stack."""
 
 
 @dataclass(frozen=True)
@@ -98,8 +103,8 @@ def _whole(subject: Subject) -> str:
     model: Any = subject.model
     if compat.is_wrapped(model) or not compat.is_of_the_library(model):
         return "its class is not one of transformers"
-    if subject.is_encoder_decoder or model.config.is_encoder_decoder:
-        return "it is an encoder-decoder"
+    if model.config.is_encoder_decoder and not subject.is_encoder_decoder:
+        return "it is one of an encoder-decoder's two stacks"
     if is_quantised(model) or is_dispatched(model):
         return "its weights are quantised, or offloaded"
     if getattr(subject.config, "num_kv_shared_layers", None):
@@ -131,11 +136,13 @@ def _sliced(subject: Subject, tokens: int) -> Slice:
     layers, vocabulary = subject.layers, subject.vocabulary
     if len(subject.blocks) != layers:
         raise Missing(f"{len(subject.blocks)} blocks serve as its {layers}")
-    blocks = max(LEAST_BLOCKS, _kinds_held(subject))
+    blocks = max(LEAST_BLOCKS, _kinds_held(subject.blocks, subject.config))
+    if subject.is_encoder_decoder:
+        blocks = max(blocks, _kinds_held(_of_encoder(subject), subject.config))
     ids = _kept_ids(subject, tokens)
     if blocks >= layers and len(ids) == vocabulary:
         raise Missing("it takes all blocks to hold every kind, and the vocabulary is small")
-    config = _configuration(subject, min(blocks, layers), ids)
+    config = _configuration(subject, blocks, ids)
     with _without_memory(), torch.random.fork_rng(devices=[]):
         model = type(subject.model)(config)
     _take_tensors(model.eval(), subject.model, ids)
@@ -159,21 +166,26 @@ def _sliced(subject: Subject, tokens: int) -> Slice:
 # -- what is cut ----------------------------------------------------------------------------------
 
 
-def _kinds_held(subject: Subject) -> int:
+def _kinds_held(stack: nn.ModuleList, config: Any) -> int:
     """The length of the smallest prefix of the blocks that holds every kind of them.
 
     Blocks are of a kind if their modules, shapes and settings are equal, and their entries in the
     configuration's lists.  Numbers that count the blocks tell no kinds apart.
     """
-    blocks = list(subject.blocks)
-    each = [dict(_traits(block)) for block in blocks]
-    for name, values in _by_layer(subject.config).items():
-        for index, traits in enumerate(each):
-            traits[name] = repr(values[index])
+    each = [dict(_traits(block)) for block in stack]
+    for name, values in _by_layer(config).items():
+        for traits, value in zip(each, values, strict=False):  # an encoder may be deeper
+            traits[name] = repr(value)
     columns = {name: [traits.get(name) for traits in each] for traits in each for name in traits}
     telling = [values for values in columns.values() if not _counts(values)]
     kinds = list(zip(*telling, strict=True))
     return 1 + max(kinds.index(kind) for kind in kinds)
+
+
+def _of_encoder(subject: Subject) -> nn.ModuleList:
+    """The blocks of an encoder-decoder's encoder."""
+    modules = subject.model.get_encoder().modules()
+    return next(each for each in modules if isinstance(each, nn.ModuleList))
 
 
 def _traits(block: nn.Module) -> Iterator[tuple[str, Any]]:
@@ -200,7 +212,7 @@ def _counts(values: list[Any]) -> bool:
 
 def _by_layer(config: Any) -> dict[str, list[Any]]:
     """The lists of a configuration with an entry for each layer."""
-    layers = config.num_hidden_layers
+    layers = getattr(config, "num_hidden_layers", 0)
     lists = {n: v for n, v in config.to_dict().items() if isinstance(v, list | tuple)}
     return {name: list(values) for name, values in lists.items() if len(values) == layers > 1}
 
@@ -245,11 +257,17 @@ def _configuration(subject: Subject, blocks: int, ids: Tensor) -> Any:
     """The whole model's configuration with fewer blocks and ids."""
     config = _renumbered(copy.deepcopy(subject.model.config), ids)
     text = config.get_text_config(decoder=True)
-    lists = _by_layer(text)
-    text.num_hidden_layers = blocks
-    for name, values in lists.items():
-        setattr(text, name, values[:blocks])
-    for each in {id(each): each for each in (config, text)}.values():
+    stacks = [text]
+    if subject.is_encoder_decoder:  # ``text`` is a copy, with other names
+        stacks = [config, *(getattr(config, name) for name in config.sub_configs)]
+    for each in filter(None, stacks):
+        lists = _by_layer(each)
+        for name in ("num_hidden_layers", *filter(STACK.fullmatch, each.to_dict())):
+            if type(count := getattr(each, name, None)) is int:
+                setattr(each, name, min(count, blocks))
+        for name, values in lists.items():
+            setattr(each, name, values[:blocks])
+    for each in {id(each): each for each in (config, *stacks)}.values():
         if getattr(each, "vocab_size", None) == subject.vocabulary:
             each.vocab_size = len(ids)
     return config
@@ -302,11 +320,13 @@ def _owner(model: nn.Module, name: str) -> nn.Module:
 
 
 def _cut(name: str, source: Tensor, shape: torch.Size, ids: Tensor) -> Tensor:
-    """``source``, or its rows ``ids`` where the slice has as many."""
+    """``source``, or its rows or columns ``ids`` where the slice has as many."""
     if source.shape == shape:
         return source
-    if shape == (len(ids), *source.shape[1:]) and len(source) > int(ids.max()):
-        return source[ids.to(source.device)]
+    for dim in range(source.ndim):
+        cut = (*source.shape[:dim], len(ids), *source.shape[dim + 1 :])
+        if shape == cut and source.shape[dim] > int(ids.max()):
+            return source.index_select(dim, ids.to(source.device))
     raise Missing(f"{name} of its slice is {[*shape]}, and {[*source.shape]} in the model")
 
 
@@ -336,11 +356,36 @@ def _compare(part: Slice, whole: Subject) -> None:
     own, depth = part.subject, part.subject.layers
     n = min(COMPARED, whole.context or COMPARED, len(part.ids))
     ids = own.content(torch.arange(n, device=own.device)[None] * 7)
-    expected = whole.block_output(depth, part.ids.to(whole.device)[ids])
-    observed = own.block_output(depth, ids)
+    own_ids, beside = part.ids.to(whole.device)[ids], dict[str, Any]()
+    if whole.is_encoder_decoder:
+        deep = len(_of_encoder(own))
+        beside = arguments(own, ids)  # both decoders read the slice's encoder
+        states = [_encoded(own, ids, deep)]
+        states += [_encoded(whole, own_ids, deep) for _ in range(2)]
+        _require_equal(states, whole.dtype, f"block {deep} of the encoder")
+    outputs = [own.block_output(depth, ids, **beside)]
+    outputs += [whole.block_output(depth, own_ids, **beside) for _ in range(2)]
+    _require_equal(outputs, whole.dtype, f"block {depth}")
+
+
+def _encoded(subject: Subject, ids: Tensor, depth: int) -> Tensor:
+    """The output of block ``depth`` of the encoder."""
+    states: list[Any] = []
+    block = _of_encoder(subject)[depth - 1]
+    handle = block.register_forward_hook(lambda _module, _inputs, result: states.append(result))
+    try:
+        subject.encode(ids)
+    finally:
+        handle.remove()
+    state = states[0]
+    return state if torch.is_tensor(state) else state[0]
+
+
+def _require_equal(outputs: list[Tensor], dtype: torch.dtype, where: str) -> None:
+    """Raise `Missing` unless the slice's output is the whole model's, which was computed twice."""
+    observed, expected, again = outputs
     if torch.equal(observed, expected):
         return
-    again = whole.block_output(depth, part.ids.to(whole.device)[ids])
     error = float(distance(observed, expected).max())
-    if not error <= EQUAL_RUNS[whole.dtype].allowed(float(distance(again, expected).max())):
-        raise Missing(f"the output of block {depth} of its slice differs by {error:.1e}")
+    if not error <= EQUAL_RUNS[dtype].allowed(float(distance(again, expected).max())):
+        raise Missing(f"the output of {where} of its slice differs by {error:.1e}")

@@ -130,11 +130,6 @@ class ForwardClock:
             model.register_forward_hook(leave, always_call=True),
         ]
 
-    def forget(self, model: nn.Module) -> None:
-        """No longer count the passes of ``model``, nor keep it in memory."""
-        for hook in self._hooks.pop(model, ()):
-            hook.remove()
-
     def _unwatch(self) -> list[nn.Module]:
         for hooks in self._hooks.values():
             for hook in hooks:

@@ -14,6 +14,7 @@ from assay.claims.positions import test_positions
 from assay.harness import faults
 from assay.harness.checking.laws import law
 from assay.harness.checking.profiles import PROFILES
+from assay.harness.faults import anatomy
 from assay.harness.models import capabilities
 from assay.harness.models.reference import float64, slices
 from assay.harness.models.subject import lengths
@@ -73,8 +74,10 @@ def test_a_small_model_is_examined_whole_and_nothing_is_said(llama, monkeypatch)
 
 
 def test_a_model_that_cannot_be_sliced_is_examined_whole_and_says_why():
-    why = "examined whole: it is an encoder-decoder"
-    assert decided(C1, fresh("t5")) == (Verdict.UPHELD, why, 3, why)
+    why = "examined whole: its blocks share keys and values"
+    found, where, examples, reason = decided(C1, fresh("gemma3n_text"))
+    assert (found, where, examples) == (Verdict.UPHELD, why, 3)
+    assert reason.endswith(why)
 
 
 def test_a_fault_in_every_block_is_caught_on_the_slice(llama):
@@ -124,6 +127,20 @@ def test_where_rounding_hides_a_leak_from_the_whole_alone_the_slice_decides(
     assert result.reason.startswith("too blunt") == (found == "inconclusive")
 
 
+@pytest.mark.parametrize("depth", range(4))
+def test_a_fault_in_one_block_of_any_depth_is_caught_by_a_core_law(llama, depth):
+    leak = faults.named("future-seen-by-one").plant
+
+    def plant(bed):
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(anatomy, "blocks", lambda subject: subject.blocks[depth : depth + 1])
+            leak(bed)
+
+    fault = replace(faults.named("future-seen-by-one"), plant=plant)
+    with faults.injected(fault, llama) as faulty:
+        assert decided(C1, faulty)[0] is Verdict.REFUTED
+
+
 def test_a_defect_of_a_late_weight_is_caught_on_the_whole(llama):
     llama.blocks[3].mlp.down_proj.weight.data[0, 0] = torch.nan
     found, where, _, reason = decided(test_finite.test_finite_inputs_give_finite_outputs, llama)
@@ -145,7 +162,10 @@ def test_what_a_slice_does_not_have_is_examined_on_the_whole(llama):
 
 PREFIX = "decided on the first"
 
-TYPES = ("llama", "qwen2", "mixtral", "gemma3_text", "qwen3_next", "bert")
+TYPES = (
+    *("llama", "qwen2", "mistral", "gpt2", "gemma2", "gemma3_text", "mixtral"),
+    *("mamba", "jamba", "bamba", "qwen3_next", "bert", "t5", "bart", "t5gemma"),
+)
 
 
 @pytest.mark.nightly

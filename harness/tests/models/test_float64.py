@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import weakref
-
 import pytest
 import torch
 
 from assay.fixtures.prompts import prompts
 from assay.harness.checking.laws import law
-from assay.harness.models.reference import float64_copies, modified
+from assay.harness.models.reference import float64, float64_copies, modified
 from assay.harness.models.reference.float64 import reference_of
 from assay.harness.models.reference.tolerances import bit_equal
 from assay.harness.models.reference.upcasting import Upcast
-from assay.harness.models.subject import Subject
+from assay.harness.models.subject import Subject, lengths
 from assay.harness.models.subject.clock import ForwardClock
 from assay.harness.models.subject.settings import SubjectSettings
 from assay.harness.results.errors import Missing
 from assay.harness.results.verdicts import Verdict
+from assay.harness.tests.support.deep_models import deep
 from assay.harness.tests.support.toys import budget, fresh, prompt, toy, verdict
 
 
@@ -126,34 +125,21 @@ def test_passes_of_a_reference_that_is_built_meanwhile_are_timed():
     assert (clock.seconds, subject.clocks) == (times[1], [])
 
 
-def test_a_copy_of_a_large_model_has_a_reference_without_weights(monkeypatch):
-    subject = fresh("llama")
-    assert modified.way_of_copies(subject) == "auto"
-    monkeypatch.setattr(modified, "LARGE", 0)
-    assert modified.way_of_copies(subject) == "stream"
+def test_a_large_model_has_a_reference_without_weights_and_so_have_its_copies(monkeypatch):
+    subject, ids = fresh("llama"), prompt(fresh("llama"), 9)
+    exact = reference_of(subject).rows(ids)["logits"]
+    monkeypatch.setattr(float64, "LARGE", 0)
     copied = modified.of_same_code(subject, "a copy", fresh("llama").model)
     weights = [p for p in reference_of(copied).model.parameters() if p.is_floating_point()]
     assert all(isinstance(weight, Upcast) for weight in weights)
-    ids = prompt(subject, 9)
-    assert (
-        relative(
-            reference_of(copied).rows(ids)["logits"], reference_of(subject).rows(ids)["logits"]
-        )
-        < 1e-12
-    )
+    assert relative(reference_of(copied).rows(ids)["logits"], exact) < 1e-12
     subject.settings = SubjectSettings(float64="copy")
-    assert modified.way_of_copies(subject) == "copy"
+    assert not float64.streams(subject)
 
 
-def test_a_large_model_s_reference_makes_room_and_comes_back(monkeypatch):
-    subject = fresh("llama")
-    ids = prompt(subject, 9)
-    before, gone = reference_of(subject).rows(ids), weakref.ref(reference_of(subject).model)
-    modified.make_room(subject)
-    assert gone() is not None  # it is small
-    monkeypatch.setattr(modified, "LARGE", 0)
-    with ForwardClock().watching(subject):
-        modified.make_room(subject)
-        assert gone() is None
-        again = reference_of(subject).rows(ids)
-    assert all(torch.equal(tensor, again[name]) for name, tensor in before.tensors.items())
+def test_whether_a_large_model_draws_is_asked_of_its_slice(monkeypatch):
+    monkeypatch.setattr(lengths, "LARGE", 0)
+    sizes = []
+    monkeypatch.setattr(float64, "draws", lambda each: bool(sizes.append(each.layers)))
+    assert reference_of(deep("llama")).layers == 4
+    assert sizes == [2]

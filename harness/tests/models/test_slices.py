@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import nn
 
 from assay.harness import faults
 from assay.harness.models.reference.slices import slice_of
+from assay.harness.models.subject import encoders
 from assay.harness.results.errors import Missing
 from assay.harness.tests.support.deep_models import deep
 from assay.harness.tests.support.toys import changed, toy
@@ -24,6 +26,10 @@ TYPES = {
     "modernbert": 3,  # its first block has no norm
     "bert": 2,
     "gpt2": 2,
+    "t5": 2,
+    "bart": 2,
+    "t5gemma": 2,
+    "switch_transformers": 3,  # its third block is sparse
 }
 """How many of four blocks hold every kind."""
 
@@ -33,10 +39,13 @@ def test_a_slice_computes_what_the_model_does_up_to_its_depth(model_type):
     whole = deep(model_type)
     part = slice_of(whole, TOKENS)
     own = part.subject
+    assert whole.layers == 4
     assert (own.layers, len(own.blocks), own.vocabulary) == (TYPES[model_type],) * 2 + (TOKENS,)
     ids = own.content(torch.arange(3, 20)[None])
-    expected = whole.block_output(own.layers, part.ids[ids])
-    torch.testing.assert_close(own.block_output(own.layers, ids), expected, rtol=0, atol=0)
+    beside = encoders.beside(own, ids)  # both decoders read the slice's encoder
+    expected = whole.block_output(own.layers, part.ids[ids], **beside)
+    observed = own.block_output(own.layers, ids, **beside)
+    torch.testing.assert_close(observed, expected, rtol=0, atol=0)
     assert own.rows(ids)["logits"].shape[-1] == TOKENS
 
 
@@ -52,6 +61,21 @@ def test_a_slice_shares_its_weights_and_the_ties_between_them(model_type):
         for m in (whole.model, own.model)
     ]
     assert tied[0] == tied[1]
+
+
+@pytest.mark.parametrize("model_type", ["t5", "bart", "t5gemma"])
+def test_both_stacks_of_an_encoder_decoder_are_cut(model_type):
+    whole = deep(model_type)
+    stacks = whole.model.get_encoder(), slice_of(whole, TOKENS).subject.model.get_encoder()
+    lists = [next(m for m in each.modules() if isinstance(m, nn.ModuleList)) for each in stacks]
+    assert [*map(len, lists)] == [4, 2]
+
+
+def test_an_encoder_that_computes_something_else_makes_no_slice():
+    whole = deep("t5")  # another class of activation makes its second block one of a kind
+    whole.model.encoder.block[1].layer[1].DenseReluDense.act = nn.GELU().eval()
+    with pytest.raises(Missing, match="the output of block 3 of the encoder of its slice differs"):
+        slice_of(whole, TOKENS)
 
 
 def test_special_ids_are_kept_and_renumbered():
@@ -86,14 +110,13 @@ def _scaled():
 
 def _of_another_activation():
     whole = deep("llama")
-    whole.blocks[1].mlp.act_fn = torch.nn.GELU().eval()
+    whole.blocks[1].mlp.act_fn = nn.GELU().eval()
     return whole
 
 
 @pytest.mark.parametrize(
     ("build", "why"),
     [
-        (lambda: toy("t5"), "it is an encoder-decoder"),
         (lambda: deep("albert"), "1 blocks serve as its 4"),
         (lambda: toy("gemma3n_text"), "its blocks share keys and values"),
         (lambda: toy("llama"), "it takes all blocks to hold every kind"),

@@ -11,7 +11,7 @@ from torch import nn
 from assay.fixtures import families, subjects
 from assay.fixtures.families.named import NOT_ALONE
 from assay.harness.models.loading.runs import Options
-from assay.harness.models.reference import float64, upcasting
+from assay.harness.models.reference import upcasting
 from assay.harness.models.reference.float64 import WAYS, reference_of
 from assay.harness.models.reference.upcasting import Upcast
 from assay.harness.models.subject import Subject
@@ -104,18 +104,6 @@ def test_large_products_go_by_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = whole.rows(ids)
     monkeypatch.setattr(upcasting, "SLICE", 100)
     assert distance(rows, reference_by(model, "stream").rows(ids)) <= FLOAT64
-
-
-def test_it_streams_where_a_copy_takes_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
-    subject = Subject("model", families.tiny("gpt2"))
-    device = torch.device("cpu")
-    size = sum(p.numel() for p in subject.model.parameters()) * 8
-    monkeypatch.setattr(float64.memory, "free", lambda _: 3 * size)
-    assert not float64.streams(subject, device)
-    monkeypatch.setattr(float64.memory, "free", lambda _: 3 * size - 3)
-    assert float64.streams(subject, device)
-    monkeypatch.setattr(subject, "settings", SubjectSettings(float64="copy"))
-    assert not float64.streams(subject, device)
 
 
 def test_weights_are_read_only_and_shared_by_copies() -> None:

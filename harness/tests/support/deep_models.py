@@ -5,13 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForMaskedLM, PreTrainedModel
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForMaskedLM,
+    AutoModelForSeq2SeqLM,
+    PreTrainedModel,
+)
 
 from assay.fixtures import families
 from assay.fixtures.families.shrink import shrunk
 from assay.fixtures.families.weights import to_unit_gain
 from assay.harness.models.loading import loading
+from assay.harness.models.reference.slices import STACK
 from assay.harness.models.subject import Subject
+
+OTHERS = {"masked": AutoModelForMaskedLM, "seq2seq": AutoModelForSeq2SeqLM}
+"""The classes of kinds that are not causal."""
 
 
 def deep_model(model_type: str, blocks: int = 4, **changes: Any) -> PreTrainedModel:
@@ -20,16 +30,19 @@ def deep_model(model_type: str, blocks: int = 4, **changes: Any) -> PreTrainedMo
     ``changes`` are fields of its configuration.
     """
     config = shrunk(AutoConfig.for_model(model_type))
-    usual = config.num_hidden_layers
-    for name, value in config.to_dict().items():
-        if isinstance(value, list) and len(value) == usual:
-            setattr(config, name, (value * blocks)[:blocks])
-    for name, value in {"num_hidden_layers": blocks, **changes}.items():
+    for stack in (config, *(getattr(config, name) for name in config.sub_configs)):
+        usual = getattr(stack, "num_hidden_layers", 0)
+        for name in ("num_hidden_layers", *filter(STACK.fullmatch, stack.to_dict())):
+            setattr(stack, name, blocks)
+        for name, value in stack.to_dict().items():
+            if isinstance(value, list) and len(value) == usual:
+                setattr(stack, name, (value * blocks)[:blocks])
+    for name, value in changes.items():
         setattr(config, name, value)
-    masked = families.usual_kind(model_type, config) == "masked"
+    kind: Any = OTHERS.get(families.usual_kind(model_type, config), AutoModelForCausalLM)
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        model = (AutoModelForMaskedLM if masked else AutoModelForCausalLM).from_config(config)
+        model = kind.from_config(config)
     to_unit_gain(model, 0)
     return model.eval()
 
