@@ -92,9 +92,8 @@ def test_implementations_of_experts_agree(subject, implementation, draw, check):
     with experts.computed_by(subject, implementation):
         rows = subject.rows(prompt.ids)
     check.same(expected, rows)  # outside, as it may run the plain path again
-    with experts.computed_by(subject, implementation):
-        with experts.sent_on(subject):
-            check.rejects(expected, lambda: subject.rows(prompt.ids))
+    with experts.computed_by(subject, implementation), experts.sent_on(subject):
+        check.rejects(expected, lambda: subject.rows(prompt.ids))
 
 
 @law(

@@ -25,8 +25,8 @@ class Reference:
     """The plain path's rows on the subject (``plain``) and in float64 (``oracle``).
 
     ``elsewhere`` returns the plain path's rows as other machines may round them, if the path can
-    run again (`run_elsewhere`).  ``moved`` returns the float64 rows as far off as emulated rounding
-    moves the rows of the path that is examined (`examining`).
+    run again (`run_elsewhere`).  ``moved`` returns the float64 rows as far off as emulated
+    rounding moves the rows of the path that is examined (`examining`).
     """
 
     plain: Rows

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from transformers.models.llama import modeling_llama
 import torch
 from transformers import cache_utils
+from transformers.models.llama import modeling_llama
 
 from assay.claims.cache import test_cache as cache
 from assay.claims.cache import test_cache_operations as operations
