@@ -91,12 +91,19 @@ def each_alone(
     """
     __tracebackhide__ = True
     for row, alone in enumerate(samples(ids, batch)):
-        expected = check.reference(functools.partial(Subject.rows, ids=alone, states=states))
         content = functools.partial(batch.content, row=row)
-        expected = expected.examining(content(rows), lambda at=content: [*map(at, elsewhere())])
+        moved = functools.partial(_all_content, content, elsewhere)
+        expected = check.reference(functools.partial(Subject.rows, ids=alone, states=states))
+        expected = expected.examining(content(rows), moved)
         check.same(expected, content(rows))
         if len(ids) > 1:
-            check.rejects(expected, batch.content(rows.map(lambda t: t.roll(1, 0)), row))
+            check.rejects(expected, content(rows.map(lambda t: t.roll(1, 0))))
+
+
+def _all_content(
+    content: Callable[[Rows], Rows], elsewhere: Callable[[], Sequence[Rows]]
+) -> list[Rows]:
+    return [content(rows) for rows in elsewhere()]
 
 
 def require_mask_of_past(subject: Subject, kind: str) -> None:
