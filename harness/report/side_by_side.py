@@ -34,8 +34,8 @@ REASON = 90
 """Letters of the reason for which a claim is not decided."""
 
 DIFFER, AGREE = "Where the models differ", "Where they agree"
-LONE = "Decided on one of them, or on none"
-"""Titles of the tables; the first model alone has no row."""
+LONE = "Decided on one of them"
+"""Titles of the tables.  A claim that no model decides, or that only the first has, has no row."""
 
 Stored = dict[str, Any]
 
@@ -77,7 +77,7 @@ def page(stored: Stored) -> str:
     parts: dict[str, list[Row]] = {DIFFER: [], AGREE: [], LONE: []}
     for row in _rows(stored):
         decided = [each for each in row[1].values() if each != "inconclusive"]
-        if row[1].keys() - {models[0]}:
+        if decided and row[1].keys() - {models[0]}:
             alike = DIFFER if len(set(decided)) > 1 else AGREE
             parts[alike if len(decided) > 1 else LONE].append(row)
     for title, chosen in parts.items():
