@@ -88,14 +88,27 @@ class Comparison:
         for rows in expected.elsewhere() if self.emulated and self.wide else ():
             other = farthest(rows.only(*plain), expected.oracle, mask)
             plain = {name: plain[name].largest(other[name]) for name in plain}
+        moved = self._moved(expected, mask)
         distances = farthest(observed, expected.oracle, mask)
-        pairs = [(d, tolerance.allowed(plain[name].error)) for name, d in distances.items()]
+        pairs = []
         for name, d in distances.items():
+            own = moved.get(name, Distance(0.0, typical=0.0))
+            allowed = max(tolerance.allowed(plain[name].error), min(own.error, tolerance.largest))
+            pairs.append((d, allowed))
             allowed = tolerance.allowed_typically(plain[name].typical)
             if math.isfinite(allowed):
+                allowed = max(allowed, min(own.typical, tolerance.largest))
                 where = (f"{name} in the median row; farthest", d.row, d.position)
                 pairs.append((Distance(d.typical, *where), allowed))
         return min(pairs, key=lambda pair: margin(pair[0].error, pair[1]))
+
+    def _moved(self, expected: Reference, mask: Tensor | None) -> dict[str, Distance]:
+        """How far emulated rounding moves the path that is examined, by tensor, in 16 bits."""
+        moved: dict[str, Distance] = {}
+        for rows in expected.moved() if self.emulated and not self.wide else ():
+            for name, far in farthest(rows, expected.oracle, mask).items():
+                moved[name] = far.largest(moved.get(name, far))
+        return moved
 
     def extent(self, expected: Reference, observed: Rows) -> str:
         """Which rows or states are wrong where others are right, in words (`diagnosis.extent`)."""
@@ -126,6 +139,7 @@ class Comparison:
                 expected.plain.only(*names),
                 exact.only(*names, *router),
                 lambda: [rows.only(*names) for rows in expected.elsewhere()],
+                lambda: [rows.only(*names) for rows in expected.moved()],
             )
 
         def rejects(rows: Rows) -> bool:

@@ -25,12 +25,14 @@ class Reference:
     """The plain path's rows on the subject (``plain``) and in float64 (``oracle``).
 
     ``elsewhere`` returns the plain path's rows as other machines may round them, if the path can
-    run again (`run_elsewhere`).
+    run again (`run_elsewhere`).  ``moved`` returns the float64 rows as far off as emulated
+    rounding moves the rows of the path that is examined (`examining`).
     """
 
     plain: Rows
     oracle: Rows
     elsewhere: Callable[[], Sequence[Rows]] = tuple
+    moved: Callable[[], Sequence[Rows]] = tuple
     _row_masks: dict[tuple[float, float, bool], Tensor | None] = field(
         default_factory=dict, repr=False
     )
@@ -46,7 +48,8 @@ class Reference:
         Experts must be chosen by more than ``gap`` (`Rows.row_mask`), and the plain path be off by
         no more than ``most``.  It is finite in 16 bits, where rounding alone moves some rows of a
         sound model farther than any bound allows: they cannot show whether another path is right.
-        With ``elsewhere`` the plain path must be that near on other machines as well.  Where
+        With ``elsewhere`` the plain path must be that near on other machines as well, and emulated
+        rounding must not move the path that is examined farther.  Where
         experts or keys are chosen, the rows after a row that does not count are left out too,
         since they attend to what rounding chose.
         """
@@ -55,7 +58,8 @@ class Reference:
             mask = self.oracle.row_mask(gap)
             chosen = mask is not None
             if math.isfinite(most):
-                for rows in (self.plain, *(self.elsewhere() if elsewhere else ())):
+                others = (*self.elsewhere(), *self.moved()) if elsewhere else ()
+                for rows in (self.plain, *others):
                     if (lost := _lost(rows, self.oracle, most, chosen)) is not None:
                         mask = ~lost if mask is None else mask & ~lost
             self._row_masks[key] = mask
@@ -85,11 +89,29 @@ class Reference:
         """The largest absolute number of each tensor of the reference."""
         return {name: float(t.abs().max()) for name, t in self.oracle.tensors.items()}
 
+    def examining(self, path: Rows, elsewhere: Callable[[], Sequence[Rows]]) -> Reference:
+        """The same for a ``path`` that rounds otherwise than the plain one, such as another
+        implementation of attention; ``elsewhere`` as of the plain path, but of this one.
+        """
+        names = [name for name in path.tensors if name in self.oracle.tensors]
+
+        def off(name: str, rows: Rows) -> Tensor:
+            exact = self.oracle[name]
+            return exact + (rows[name].to(exact) - path[name].to(exact))
+
+        def moved() -> list[Rows]:
+            return [Rows({name: off(name, rows) for name in names}) for rows in elsewhere()]
+
+        return Reference(self.plain, self.oracle, self.elsewhere, functools.cache(moved))
+
     def map(self, change: Callable[[Rows], Rows]) -> Reference:
         """Apply the same change to all rows."""
-        elsewhere = self.elsewhere
+        elsewhere, moved = self.elsewhere, self.moved
         return Reference(
-            change(self.plain), change(self.oracle), lambda: [change(r) for r in elsewhere()]
+            change(self.plain),
+            change(self.oracle),
+            lambda: [change(rows) for rows in elsewhere()],
+            lambda: [change(rows) for rows in moved()],
         )
 
     def at(self, index: slice | Tensor | list[int]) -> Reference:

@@ -25,6 +25,7 @@ from assay.harness.models.loading.folders import (
     INDEX,
     SINGLE,
     gguf_file,
+    is_of_sentence_transformers,
     read_json,
     refuse_adapters,
     weight_map,
@@ -108,6 +109,8 @@ def inspect_checkpoint(
     refuse_short_context(config, spec)
     try:
         auto = _auto_class(config, raw if trust_remote_code else {})
+        if is_of_sentence_transformers(folder):
+            auto = transformers.AutoModel
     except ENDS as error:  # a model's module may need packages that are not installed
         raise BadInput(f"{spec}: its class cannot be imported ({brief(error)})") from error
     if hub:

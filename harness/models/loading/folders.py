@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,9 @@ SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 ADAPTER, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 
 GGUF = ".gguf"
+
+OF_SENTENCE_TRANSFORMERS = re.compile(r'"sentence_transformers\.[\w.]*\bTransformer"')
+"""The module in modules.json that is a model of transformers without a head."""
 
 OTHER_FORMATS = {
     **dict.fromkeys(
@@ -54,6 +58,19 @@ def read_json(path: Path, spec: str) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise BadInput(f"{spec}: {path.name} holds no JSON object but a {type(content).__name__}")
     return content
+
+
+def is_of_sentence_transformers(folder: Path) -> bool:
+    """Whether sentence-transformers loads the model, as modules.json says: by `AutoModel`.
+
+    Its folders often name a class with a head that their weights lack.
+    """
+    path = folder / "modules.json"
+    try:
+        text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    except (OSError, ValueError):
+        return False
+    return OF_SENTENCE_TRANSFORMERS.search(text) is not None
 
 
 def pointer(path: Path) -> str:

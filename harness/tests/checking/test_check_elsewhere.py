@@ -117,6 +117,27 @@ def test_rows_that_rounding_decides_do_not_count(expected, observed, refuted):
         check.same(expected, observed)
 
 
+@pytest.mark.parametrize(
+    ("far", "off", "refuted"),
+    [
+        (0.0, 0.1, True),
+        (0.11, 0.1, False),  # rounding alone moves the path as far
+        (0.11, 0.13, True),
+        (0.7, 0.4, False),  # and here so far that the row says nothing
+        (math.inf, 0.4, True),
+    ],
+)
+def test_a_path_may_be_off_as_far_as_rounding_moves_it(far, off, refuted):
+    check = Check(toy("llama", "bfloat16"))
+    check.record.begin()
+    observed = rounded(off, 3, False)
+    moved = rounded(off + far, 3, False)
+    expected = in_16_bits(SOUND.only("logits"), chosen=False)
+    expected = expected.examining(observed, lambda: [moved]).at(slice(1, 8))
+    with pytest.raises(Broken) if refuted else nullcontext():
+        check.same(expected, observed.at(slice(1, 8)))
+
+
 def test_the_evidence_says_how_many_rows_were_left_out():
     check = Check(toy("mixtral", "bfloat16"))
     check.same(in_16_bits(LOST), LOST)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from transformers import cache_utils
+from transformers.models.llama import modeling_llama
 
 from assay.claims.cache import test_cache as cache
 from assay.claims.cache import test_cache_operations as operations
@@ -167,3 +168,16 @@ def test_a_cache_with_a_broken_operation_is_caught(name, broken, monkeypatch):
 def test_one_layer_is_blind_to_order_with_positions_to_take_out_and_without(model_type):
     law = order.test_one_layer_without_positions_cannot_see_order
     assert verdict(law, toy(model_type), FEW).verdict is Verdict.UPHELD
+
+
+def test_an_error_of_one_implementation_is_not_taken_for_its_rounding(monkeypatch):
+    usual = modeling_llama.eager_attention_forward
+
+    def scaled(*args, **kwargs):
+        output, weights = usual(*args, **kwargs)
+        return output * (1 + 1e-3), weights
+
+    monkeypatch.setattr(modeling_llama, "eager_attention_forward", scaled)
+    claim = execution.test_attention_implementations_agree
+    result = verdict(claim, toy("llama"), FEW, arguments={"implementation": "eager"})
+    assert result.verdict is Verdict.REFUTED, result.reason

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from pathlib import Path
 
@@ -95,6 +96,18 @@ def test_the_class_follows_the_configuration(
     getattr(transformers, made)(config).save_pretrained(tmp_path)
     edit_json(tmp_path / "config.json", architectures=said)
     assert type(load(str(tmp_path), **PLAIN).model).__name__ == loaded
+
+
+def test_a_folder_of_sentence_transformers_has_no_head(tmp_path: Path) -> None:
+    transformers.AutoModel.from_config(tiny("bert").config).save_pretrained(tmp_path)
+    edit_json(tmp_path / "config.json", architectures=["BertForMaskedLM"])
+    assert "they would be drawn at random" in refused(tmp_path)
+    modules = [{"path": "", "type": "sentence_transformers.models.Transformer"}]
+    (tmp_path / "modules.json").write_text(json.dumps(modules, indent=2))
+    assert type(load(str(tmp_path), **PLAIN).model).__name__ == "BertModel"
+    modules[0]["type"] = "sentence_transformers.models.MLMTransformer"
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
+    assert "they would be drawn at random" in refused(tmp_path)
 
 
 def test_loading_is_silent_and_leaves_the_verbosity_alone(
