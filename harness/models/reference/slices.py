@@ -15,7 +15,7 @@ import copy
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -152,11 +152,14 @@ def _sliced(subject: Subject, tokens: int) -> Slice:
         model.generation_config = _renumbered(copy.deepcopy(generation), ids)
     if subject.injected is not None:
         subject.injected.sow(model)
+    settings = subject.settings
+    if settings.float64 == "auto":  # a copy of a few blocks is small, and has gradients
+        settings = replace(settings, float64="copy")
     part = Subject(
         subject.name,
         model,
         injected=subject.injected,
-        settings=subject.settings,
+        settings=settings,
         offer=subject.offer,
         provenance=subject.provenance,
     )

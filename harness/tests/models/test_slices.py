@@ -7,6 +7,8 @@ import torch
 from torch import nn
 
 from assay.harness import faults
+from assay.harness.models import capabilities
+from assay.harness.models.reference import float64
 from assay.harness.models.reference.slices import slice_of
 from assay.harness.models.subject import encoders
 from assay.harness.results.errors import Missing
@@ -147,3 +149,12 @@ def test_a_fault_in_the_last_block_is_not_in_the_slice_and_says_so():
         pytest.raises(Missing, match="the output of block 2 of its slice differs"),
     ):
         slice_of(faulty, TOKENS)
+
+
+def test_the_reference_of_a_slice_has_weights_of_its_own(monkeypatch):
+    """Gradients are compared with those of its parameters."""
+    monkeypatch.setattr(float64, "LARGE", 0)
+    subject = deep("llama")
+    part = slice_of(subject, TOKENS).subject
+    assert float64.streams(subject) and "parameter-gradients" not in capabilities.probe(subject)
+    assert not float64.streams(part) and "parameter-gradients" in capabilities.probe(part)
