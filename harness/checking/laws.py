@@ -108,8 +108,8 @@ def run(
 ) -> Result:
     """Check a law on drawn examples, of a large model's slice, and return the result."""
 
-    def examine(part: Subject, most: int) -> Result:
-        return _examined(claim, body, part, arguments, session, most)
+    def examine(part: Subject, most: int, shown: bool = False) -> Result:
+        return _examined(claim, body, part, arguments, session, most, shown)
 
     if not lengths.is_sliced(subject):
         return examine(subject, claim.examples(session.profile))
@@ -125,11 +125,15 @@ def _examined(
     arguments: dict[str, Any],
     session: Session,
     most: int,
+    shown: bool = False,
 ) -> Result:
-    """Check a law on at most so many examples of ``subject``."""
+    """Check a law on at most so many examples of ``subject``; on more, unless another subject has
+    ``shown`` that it detects an error as small as the goal.
+    """
     started = time.perf_counter()
     check = Check(subject, Controls(claim.controls))
     record = check.record
+    record.shown = shown
     counterexample: Counterexample | None = None
     broken_by: Broken | None = None
     reach, far = session.profile.reach, session.profile.far

@@ -21,8 +21,10 @@ CORE_EXAMPLES = 2
 Two show a defect of a late block, which every prompt passes through.
 """
 
-Examine = Callable[[Subject, int], Result]
-"""Examines a law on a subject with at most so many examples."""
+Examine = Callable[..., Result]
+"""Examines a law on a subject with at most so many examples, and no more where a slice has
+``shown`` that it detects a small error.
+"""
 
 
 def decide(
@@ -55,7 +57,9 @@ def decide(
         return _confirmed(sliced, examine(subject, examples), part)
     if not _is_core(claim, arguments):
         return _noted(sliced, str(part))
-    whole = examine(subject, min(CORE_EXAMPLES, examples))
+    in_16_bits = subject.dtype.itemsize == 2
+    shown = sliced.verdict is Verdict.UPHELD and in_16_bits
+    whole = examine(subject, min(CORE_EXAMPLES, examples), shown=shown)
     hidden = whole.details.get(LEAK) if whole.details.get(HIDDEN) else None
     if whole.verdict is not Verdict.UPHELD and not (hidden and sliced.verdict is Verdict.UPHELD):
         return _noted(whole, WHOLE)
