@@ -20,6 +20,7 @@ SEEDS = 6
     draws=SEEDS,
     costly=True,
     toy=True,
+    slow=("a trained model's head",),
 )
 @pytest.mark.parametrize("start", ["a trained model's head", "a fresh head"])
 def test_a_frozen_head_helps_training(start, draws, sample):

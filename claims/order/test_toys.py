@@ -32,6 +32,7 @@ ORDER = ("A B hit",)
     most=DRAWS,
     block=DRAWS,
     toy=True,
+    slow=True,
 )
 def test_two_causal_layers_learn_order_without_positions(subject, draws, sample):
     seeds = trigram.seeds(draws)

@@ -18,6 +18,7 @@ from transformers import CONFIG_MAPPING, PretrainedConfig
 from assay.harness.models.loading.tensors import Stored
 from assay.harness.models.machine.shortage import ENDS
 from assay.harness.results.errors import BadInput, brief
+from assay.harness.results.quiet import quiet
 
 COUNT, MOST = 3360, 256 * 3360
 """Larger integers count as the first of these that works, or as a multiple of it, until the number
@@ -77,7 +78,8 @@ def _parameters(raw: dict[str, Any], auto: type[Any], stored: Stored) -> set[str
 
 
 def _configured(raw: dict[str, Any]) -> PretrainedConfig:
-    return CONFIG_MAPPING[raw["model_type"]].from_dict(raw)
+    with quiet():  # of special ids beyond a bounded vocabulary
+        return CONFIG_MAPPING[raw["model_type"]].from_dict(raw)
 
 
 def _bounded(content: Any, most: int) -> Any:
