@@ -46,15 +46,17 @@ Row = tuple[str, dict[str, str], dict[str, str]]
 def keep(stored: Stored, name: str, run: dict[str, Any]) -> None:
     """Add a run about one model, as `--json` wrote it, to what is ``stored`` under ``name``.
 
-    A claim is replaced unless it is decided and the run did not decide it.
+    A claim is replaced unless it is decided and the run did not decide it.  Claims about the
+    networks that Assay makes itself, which run once beside the first model, are left out.
     """
-    ((_, subject),) = run["run"]["subjects"].items()
+    model, subject = next(iter(run["run"]["subjects"].items()))
     versions = {each: run["run"]["versions"][each] for each in ("torch", "transformers")}
     profiles = {*stored["models"].get(name, {}).get("profiles", ()), run["run"]["profile"]}
     described = {key: subject[key] for key in SAID} | {"profiles": sorted(profiles)}
     stored["models"][name] = described | versions
     for claim in run["claims"]:
-        if claim["verdict"] == "not applicable" or not OF_DOCUMENTS.search(claim["source"]):
+        applies = claim["subject"] == model and claim["verdict"] != "not applicable"
+        if not applies or not OF_DOCUMENTS.search(claim["source"]):
             continue
         kept = {key: claim[key] for key in ("verdict", "observed", "margin", "interval")}
         kept["reason"] = texts.clipped(claim["reason"], REASON)

@@ -18,12 +18,12 @@ from assay.harness.tests.support.sessions import ROOT
 def claim(id, verdict, kind="law", name="a law", source="004, answer 1", margin=0.7, **more):
     numbers = {"observed": 0.5, "margin": margin, "interval": None} | more
     shape = {"id": id, "name": name, "kind": kind, "verdict": verdict, "source": source}
-    return shape | {"reason": "", **numbers}
+    return {"subject": "path/of/it"} | shape | {"reason": "", **numbers}
 
 
 def run(path: Path, *claims, profile="glance"):
     subject = dict.fromkeys(side_by_side.SAID, 3)
-    record = {"subjects": {"path/of/it": subject}, "profile": profile}
+    record = {"subjects": {"path/of/it": subject, "toy": subject}, "profile": profile}
     record["versions"] = {"torch": "2", "transformers": "5"}
     path.write_text(json.dumps({"run": record, "claims": claims}))
     return str(path)
@@ -60,6 +60,7 @@ def test_a_claim_is_where_its_verdicts_put_it(page, tmp_path):
         claim("C2", "upheld", name="another"),
         claim("E10", "refuted", name="a finding [as documented]", **mean),
         claim("A1", "upheld", name="of the first alone"),
+        claim("F4", "refuted", name="of Assay's own networks", subject="toy"),
         claim("H1", "refuted", name="beyond", source="beyond the documents"),
     )
     other = run(
