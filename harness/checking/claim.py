@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +57,11 @@ class Claim:
     work: Work | None = None
     """What a law takes, where its needs do not say it."""
 
+    @property
+    def about_engines(self) -> bool:
+        """Whether it is about what serves a model, and not about a model of torch."""
+        return is_about_engines(self.needs)
+
     def examples(self, profile: Profile) -> int:
         """The examples that a law takes in ``profile``; 1 for a finding, which takes draws."""
         if self.kind is Kind.FINDING:
@@ -102,6 +107,11 @@ class Claim:
         trace = shortened("".join(traceback.format_exception(error)), STORED)
         why = str(error) if isinstance(error, BadInput) else f"ended in {brief(error)}"
         return self.result(subject, Verdict.INCONCLUSIVE, reason=why, details={ERROR: trace})
+
+
+def is_about_engines(needs: Sequence[str]) -> bool:
+    """Whether a claim that needs these capabilities is about engines."""
+    return any(name.startswith("engine-") for name in needs)
 
 
 @dataclass(frozen=True)

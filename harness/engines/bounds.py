@@ -1,0 +1,73 @@
+"""How far two answers of an engine may be apart: what rounding in its types explains.
+
+With a model of the same weights the engine's own error against float64 decides, and the table
+only limits it.  Without one, the table decides alone.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from assay.harness.engines.interface import Engine, Ids, Scores
+from assay.harness.engines.scores import Rows, apart, rows_of
+from assay.harness.engines.subject import EngineSubject
+from assay.harness.models.reference.float64 import reference_of
+from assay.harness.models.subject import Subject
+
+ALONE = {
+    "float64": 1e-10,
+    "float32": 1e-4,
+    "float16": 2e-2,
+    "bfloat16": 1e-1,
+    "8 bits": 1e-1,
+    "fewer bits": 0.5,
+}
+"""The relative distance of a row that rounding explains at most, by type of computation or cache.
+
+About five times what engines with 24 layers showed between two of their paths in float32, and
+what a cast of the same models moves in 16 bits.
+"""
+
+REPEATED = {"float64": 1e-12, "float32": 1e-5, "float16": 1e-4, "bfloat16": 2e-4}
+"""Of two equal requests alone, by type of computation: no rounding differs between them."""
+
+FACTOR = 6.0
+"""A path may be off by this multiple of the plain path's own error, and a tenth of `ALONE`."""
+
+OTHER_NAMES = {
+    **dict.fromkeys(("f32", "fp32", "float"), "float32"),
+    **dict.fromkeys(("f16", "fp16", "half"), "float16"),
+    "bf16": "bfloat16",
+}
+
+
+def kind(name: str) -> str:
+    """The row of `ALONE` for the name of a type: ``int8``, ``q8_0``, ``fp8_e4m3`` have 8 bits."""
+    name = OTHER_NAMES.get(name, name)
+    return name if name in ALONE else ("8 bits" if "8" in name else "fewer bits")
+
+
+def rounding(engine: Engine) -> float:
+    """What rounding explains at most: the larger of its type's and its cache's."""
+    return max(ALONE[kind(each)] for each in (engine.dtype, engine.cache or engine.dtype))
+
+
+def exact(model: Subject, ids: Ids, vocabulary: int) -> Rows:
+    """The log-probabilities of ``model`` in float64 after each of ``ids``."""
+    return of_model(reference_of(model), ids, vocabulary)
+
+
+def of_model(model: Subject, ids: Ids, vocabulary: int) -> Rows:
+    """The log-probabilities of ``model`` as it runs after each of ``ids``."""
+    logits = model.rows(torch.tensor([ids], device=model.device), states=False)["logits"][0]
+    return rows_of(Scores(logits), vocabulary, model.name)
+
+
+def allowed(subject: EngineSubject, ids: Ids, plain: Rows) -> float:
+    """How far another path may be from ``plain``, the engine's own answer to ``ids``."""
+    most = rounding(subject.engine)
+    model = subject.same_weights
+    if model is None:
+        return most
+    own = apart(plain, exact(model, ids, subject.vocabulary))
+    return most if own is None else min(FACTOR * own.error + most / 10, most)
