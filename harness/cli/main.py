@@ -115,20 +115,20 @@ def load(spec: str, options: Options) -> Subject:
 
 def open_engine(name: str, what: str) -> Engine:
     """The engine that ``engine:NAME:WHAT`` names; raises `BadInput`."""
-    from assay.harness.models.loading.runs import Options
-
-    engine: Engine = _of_fixtures("engines").engine(name, what, lambda n: load(n, Options()))
+    engine: Engine = _of_fixtures("engines").engine(name, what, _load_in)
     return engine
 
 
 def served_by(name: str, engine: Engine, against: str | None) -> Subject:
     """``engine`` as a subject, beside the model ``against``; raises `BadInput`."""
+    served: Subject = _of_fixtures("engines").subject(name, engine, against, _load_in)
+    return served
+
+
+def _load_in(spec: str, dtype: str | None) -> Subject:
     from assay.harness.models.loading.runs import Options
 
-    served: Subject = _of_fixtures("engines").subject(
-        name, engine, against, lambda n: load(n, Options())
-    )
-    return served
+    return load(spec, Options(dtype=dtype or Options.dtype))
 
 
 def _has_option(arguments: Sequence[str], name: str) -> bool:

@@ -192,7 +192,7 @@ def _common(one: Ids, other: Ids) -> int:
 
 def _with_a_moved_weight(model: Any) -> Any:
     model = copy.deepcopy(model)
-    weight = max(model.parameters(), key=lambda each: each.ndim * each.numel())
+    weight = model.get_output_embeddings().weight
     with torch.no_grad():
         weight.view(-1)[weight.numel() // 2] += 0.5
     return model

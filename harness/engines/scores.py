@@ -25,12 +25,14 @@ none."""
 class Rows:
     """Log-probabilities ``values`` [rows, k] in nats, float64, from position ``first`` on.
 
-    ``tokens`` [rows, k] are the ids that they are of; None: the whole vocabulary.
+    ``tokens`` [rows, k] are the ids that they are of; None: the whole vocabulary.  ``shift``
+    [rows] is what the engine's own numbers exceed log-probabilities by: 0 where it gives those.
     """
 
     values: Array
     tokens: Array | None = None
     first: int = 0
+    shift: Array | None = None
 
     def __len__(self) -> int:
         return len(self.values)
@@ -74,7 +76,8 @@ def rows_of(scores: Scores, vocabulary: int, name: str) -> Rows:
             )
         # An output layer may be padded beyond the vocabulary, for speed.
         logits = torch.from_numpy(np.ascontiguousarray(values[:, :vocabulary]))
-        return Rows(logits.log_softmax(-1).numpy(), None, scores.first)
+        shift = logits.logsumexp(-1, keepdim=True)
+        return Rows((logits - shift).numpy(), None, scores.first, shift[:, 0].numpy())
     tokens = _array(scores.tokens).astype(np.int64)
     if tokens.shape != values.shape:
         raise BadInput(f"{name}: {list(tokens.shape)} tokens have {list(values.shape)} scores")

@@ -31,12 +31,18 @@ class EngineSubject(Subject):
     """An engine as claims see it: no torch model, but ids and scores.
 
     ``against`` is the model that it should agree with, ``own_weights`` one of exactly its stored
-    weights; each may be None.
+    weights; each may be None.  ``in_dtype`` loads the latter, or else the former, in a dtype.
     """
 
     engine: Engine = field(default_factory=Engine)
     against: Subject | None = None
     own_weights: Subject | None = None
+    in_dtype: Callable[[str], Subject] | None = None
+
+    @cached_property
+    def in_its_dtype(self) -> Subject | None:
+        """A model of its weights, as far as there is one, that computes in the engine's type."""
+        return None if self.in_dtype is None else self.in_dtype(self.engine.dtype)
 
     @cached_property
     def context(self) -> int | None:
@@ -93,6 +99,8 @@ class EngineSubject(Subject):
             return call()
         except (BadInput, Missing):
             raise
+        except NotImplementedError as error:  # an engine may lack a part of a method
+            raise Missing(f"engine-{what}: {error}") from error
         except Exception as error:  # whatever another library, or a server's answer, raises
             raise BadInput(f"{self.name}: {what} ended in {brief(error)}") from error
 
@@ -106,6 +114,7 @@ def subject_of(
     engine: Engine,
     against: Subject | None = None,
     own_weights: Subject | None = None,
+    in_dtype: Callable[[str], Subject] | None = None,
 ) -> EngineSubject:
     """``engine`` as a subject, after one request; raises `BadInput` where none is possible."""
     if not isinstance(engine, Engine):
@@ -128,6 +137,7 @@ def subject_of(
         engine=engine,
         against=against,
         own_weights=own_weights,
+        in_dtype=in_dtype,
     )
     subject.own_capabilities = _capabilities(subject)
     if subject.own_capabilities["engine-scores"] is None:
