@@ -42,8 +42,8 @@ LOGITS = 1e-3
 def sampled(subject, draws, setting):
     """Sampling, texts with their prompts, and the raw logits before each token of them."""
     prompts = random_requests(subject, draws, PROMPT)
-    raw = logits(subject, prompts)[0]
-    temperature = max((0.5, 2.0), key=lambda t: float(between(raw[-1:], t)))
+    raw = torch.cat(logits(subject, prompts))
+    temperature = max((0.5, 2.0), key=lambda t: float(between(raw, t)))
     tokens = min(TOKENS, (subject.engine.context or 2 * TOKENS) - PROMPT)
     sampling = Sampling(tokens, temperature, seed=draws.seed, **SETTINGS[setting])
     texts = [text for text in subject.generate(prompts, sampling) if text.ids]

@@ -141,8 +141,8 @@ class Examples:
             except PASSED_ON as error:
                 if shortage(error):
                     raise _End(self.smallest or error) from error
-                # Not a counterexample: another run may raise it from another line.
-                if isinstance(error, Missing):
+                # Not a counterexample: another run may raise it from another line, or not at all.
+                if isinstance(error, Missing | BadInput):
                     raise _End(error) from error
                 raise
             except Broken as failure:

@@ -47,11 +47,12 @@ class RoundedCache(transformers.DynamicCache):
         super().__init__()
         self.kind = kind
 
-    def update(self, keys: Tensor, values: Tensor, *args: Any, **options: Any) -> Any:
+    def update(
+        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
         """Round and keep the keys and values of new tokens; all that are kept."""
-        return super().update(
-            rounded(keys, self.kind), rounded(values, self.kind), *args, **options
-        )
+        keys, values = (rounded(each, self.kind) for each in (key_states, value_states))
+        return super().update(keys, values, layer_idx, *args, **kwargs)
 
 
 def scores(subject: EngineSubject, model: Subject, ids: Ids) -> Rows:

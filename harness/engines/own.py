@@ -25,6 +25,7 @@ from assay.harness.engines.interface import (
 )
 from assay.harness.engines.sampling import processed
 from assay.harness.models.machine.devices import dtype_name
+from assay.harness.models.machine.shortage import ENDS, pass_on
 from assay.harness.models.subject import Subject
 
 SLOTS = 4
@@ -105,18 +106,23 @@ class Own(Engine):
         )
         stale = self.fault == "stale-entry" and past > 0
         past = min(past + stale, len(ids) - 1)
-        if past and cache is not None:
-            cache = copy.deepcopy(cache)
-            length = cache.get_seq_length()
-            past = min(past, length)
-            if past < length:
-                cache.crop(past - length)
-            self._damaged(cache)
-        else:
-            past, cache = 0, None
+        past, cache = (0, None) if cache is None or not past else self._cut(cache, past)
         logits, cache = self._pass(torch.tensor([ids[past:]]), cache)
         self._kept = [*self._kept[1 - SLOTS :], (ids, cache)]
         return Scores(self._said(logits[0]), first=past)
+
+    def _cut(self, cache: Any, past: int) -> tuple[int, Any]:
+        """A copy of a cache with its first ``past`` tokens; none where it cannot forget."""
+        cache = copy.deepcopy(cache)
+        surplus = cache.get_seq_length() - past
+        try:
+            if surplus > 0:
+                cache.crop(-surplus)
+        except ENDS as error:  # some layers keep a window, or a state
+            pass_on(error)
+            return 0, None
+        self._damaged(cache)
+        return cache.get_seq_length(), cache
 
     def _damaged(self, cache: Any, decoding: bool = False) -> None:
         for layer in cache.layers:

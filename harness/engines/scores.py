@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from assay.harness.engines.interface import Scores
 from assay.harness.results.arrays import Array
@@ -20,6 +21,9 @@ TOO_MUCH = 1e-3
 """Log-probabilities of some tokens whose probabilities add up to one and more than this are
 none."""
 
+Listed = NDArray[np.int64] | None
+"""The ids of scores; None: the whole vocabulary."""
+
 
 @dataclass(frozen=True)
 class Rows:
@@ -30,7 +34,7 @@ class Rows:
     """
 
     values: Array
-    tokens: Array | None = None
+    tokens: Listed = None
     first: int = 0
     shift: Array | None = None
 
@@ -125,11 +129,11 @@ def apart(one: Rows, other: Rows) -> Apart | None:
     return Apart(errors[worst], start + worst)
 
 
-def _row(rows: Rows, i: int) -> tuple[Array, Array | None]:
+def _row(rows: Rows, i: int) -> tuple[Array, Listed]:
     return rows.values[i], None if rows.tokens is None else rows.tokens[i]
 
 
-def _error(one: tuple[Array, Array | None], other: tuple[Array, Array | None]) -> float:
+def _error(one: tuple[Array, Listed], other: tuple[Array, Listed]) -> float:
     (a, mine), (b, theirs) = one, other
     if np.isnan(a).any() or np.isnan(b).any():
         return math.inf
@@ -142,7 +146,7 @@ def _error(one: tuple[Array, Array | None], other: tuple[Array, Array | None]) -
     return float(np.sqrt(np.mean((a - b) ** 2))) / scale
 
 
-def _listed(a: Array, mine: Array | None, b: Array, theirs: Array | None) -> tuple[Array, Array]:
+def _listed(a: Array, mine: Listed, b: Array, theirs: Listed) -> tuple[Array, Array]:
     """The log-probabilities of the tokens that both list, or that one list must have."""
     if mine is None and theirs is not None:
         return a[theirs], b

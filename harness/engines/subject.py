@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from assay.harness.engines.interface import CAPABILITIES, Chat, Engine, Generated, Ids, Sampling
+from assay.harness.engines.interface import CAPABILITIES, Chat, Engine, Ids, Sampling
 from assay.harness.engines.scores import Rows, rows_of
 from assay.harness.models.machine.devices import parse_dtype
 from assay.harness.models.subject import Subject
@@ -24,6 +24,14 @@ NO_FOLDER = "no model to compare with; --against names one"
 
 LEAST = 8
 """Ids of the smallest vocabulary that can be examined."""
+
+
+@dataclass(frozen=True)
+class Text:
+    """The new ``ids`` of one request, and a row of scores for each, if the engine gives any."""
+
+    ids: Ids
+    scores: Rows | None = None
 
 
 @dataclass(eq=False)
@@ -65,8 +73,8 @@ class EngineSubject(Subject):
                 raise Missing(f"engine-scores: it gives no scores before position {each.first}")
         return rows
 
-    def generate(self, requests: Sequence[Ids], sampling: Sampling) -> list[Generated]:
-        """Continue each request; ``scores`` of the answers are `Rows`.  Raises `BadInput`."""
+    def generate(self, requests: Sequence[Ids], sampling: Sampling) -> list[Text]:
+        """Continue each request; raises `BadInput`."""
         answers = self._asked("generate", lambda: self.engine.generate(requests, sampling))
         self._require(len(answers), len(requests), "requests")
         checked = []
@@ -74,12 +82,14 @@ class EngineSubject(Subject):
             new = [int(token) for token in each.ids]
             if not all(0 <= token < self.vocabulary for token in new):
                 raise BadInput(f"{self.name}: generates ids outside of 0 to {self.vocabulary - 1}")
+            if len(new) > sampling.tokens:
+                raise BadInput(f"{self.name}: generates more than {sampling.tokens} tokens")
             rows = None
             if each.scores is not None:
                 rows = rows_of(each.scores, self.vocabulary, self.name)
                 self._require(rows.first, len(ids) - 1, "positions before its text")
                 self._require(len(rows), len(new), "rows for its text")
-            checked.append(Generated(new[: sampling.tokens], rows))
+            checked.append(Text(new, rows))
         return checked
 
     def tokenize(self, text: str) -> Ids:
