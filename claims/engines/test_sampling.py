@@ -72,7 +72,7 @@ def logits(subject, requests, absolute=False):
         elif absolute:
             if subject.against is None:
                 raise Missing("engine-scores: a repetition penalty needs logits, or --against")
-            shift = bounds.exact(subject.against, ids, subject.vocabulary).shift
+            shift = bounds.of_model(subject.against, ids, subject.engine).shift
             values = values + torch.from_numpy(shift)[:, None]
         every.append(values)
     return every
@@ -145,4 +145,4 @@ def test_reported_log_probabilities_are_of_the_distribution_named(subject, draws
         expected, control = (Rows(each.numpy(), None, PROMPT - 1) for each in (said, other))
         for name, rows in (("effect", answer.scores), ("control", control)):
             distance = apart(rows, expected)
-            sample.add(**{name: distance is not None and distance.error <= most})
+            sample.add(**{name: distance is not None and distance.typical <= most})

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import strategies as st
 
 from assay.fixtures.engines import requests
-from assay.fixtures.serving import noisy, other, plain, rejects, same
+from assay.fixtures.serving import noisy, other, rejects, same
 from assay.harness.checking.laws import law
 from assay.harness.engines import bounds
+from assay.harness.engines.bounds import plain
 
 
 @law(

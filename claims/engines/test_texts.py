@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from assay.fixtures import writing
 from assay.fixtures.engines import requests
-from assay.fixtures.serving import plain, rejects, same
+from assay.fixtures.serving import rejects, same
 from assay.harness.checking.comparing import Unsettled
 from assay.harness.checking.laws import law
+from assay.harness.engines.bounds import plain
 from assay.harness.engines.interface import PROCESSED, Sampling
 from assay.harness.operations import corpus, tokens
 from assay.harness.results.errors import Missing
@@ -38,7 +39,7 @@ def generated(subject, ids, sampling):
     "I5",
     "scores while decoding are those of the finished text read again",
     needs=["engine-scores", "engine-generation", "engine-generated-scores"],
-    source="005, for what serves a model; trl#4772, verl#2996",
+    source="beyond the documents; trl#4772, verl#2996",
     control="the scores of one position later",
 )
 @pytest.mark.parametrize("how", ["greedy", "sampled"])

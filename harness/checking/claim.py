@@ -73,6 +73,8 @@ class Claim:
 
         Raises `Braked` where a pass of a probe takes more than ``brake`` seconds.
         """
+        if self.about_engines and subject.own_capabilities is None:
+            return Missing(f"{self.needs[0]}: the model is no engine")
         probe = capabilities.probe(subject)
         for name in self.needs:
             if (why := probe.why_missing_within(brake, name)) is not None:

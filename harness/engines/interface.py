@@ -82,6 +82,8 @@ class Engine:
     """The type of its weights, where that is another one: ``int8``, ``q4_k_m``."""
     cache = ""
     """The type of its cache, where that is another one: ``float16``, ``q8_0``, ``q4_0``."""
+    routed = False
+    """Whether tokens are routed to experts, which in few bits may choose others by near-ties."""
     weights = ""
     """What Assay can load that has the same stored weights: a folder, or a GGUF file."""
     reports = RAW

@@ -59,7 +59,7 @@ def scores(subject: EngineSubject, model: Subject, ids: Ids) -> Rows:
     """The log-probabilities of ``model``, in the engine's type, with the engine's cache."""
     engine = subject.engine
     if not engine.cache or engine.cache == engine.dtype:
-        return bounds.of_model(model, ids, subject.vocabulary)
+        return bounds.of_model(model, ids, engine)
     prompt = torch.tensor([ids], device=model.device)
     output = model(prompt, cache=RoundedCache(engine.cache), keep=True, states=False)
-    return rows_of(Scores(output.rows["logits"][0]), subject.vocabulary, model.name)
+    return rows_of(Scores(output.rows["logits"][0]), engine.vocabulary, model.name)

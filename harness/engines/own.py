@@ -47,6 +47,7 @@ class Own(Engine):
         self.model, self.fault = model, fault
         self.vocabulary, self.context = model.vocabulary, model.context
         self.dtype = dtype_name(model.dtype)
+        self.routed = "router gap" in model.rows(torch.tensor([[1, 2]]), states=False).tensors
         self.lacks = {}
         if model.tokenizer is None:
             without = f"{model.name} has no tokenizer"
@@ -78,9 +79,8 @@ class Own(Engine):
         rows = zip(logits, requests, strict=True)
         return [Scores(self._said(row[: len(each)])) for row, each in rows]
 
-    def _pass(self, ids: Tensor, cache: Any = None) -> tuple[Tensor, Any]:
-        """Logits [batch, n, V] and the cache after ``ids``, which follow those in ``cache``."""
-        past = 0 if cache is None else cache.get_seq_length()
+    def _pass(self, ids: Tensor, past: int = 0, cache: Any = None) -> tuple[Tensor, Any]:
+        """Logits [batch, n, V] and the cache after ``ids``, after ``past`` ids in ``cache``."""
         positions = torch.arange(past, past + ids.shape[1])[None]
         if self.fault == "positions-from-end":
             positions = positions.flip(1)
@@ -99,30 +99,28 @@ class Own(Engine):
         return logits + 1e-3 * torch.randn(logits.shape, generator=chance)
 
     def _warm(self, ids: Ids) -> Scores:
-        past, cache = max(
-            ((_common(ids, kept), each) for kept, each in self._kept),
-            key=lambda pair: pair[0],
-            default=(0, None),
-        )
+        begun = [(_common(ids, kept), kept, each) for kept, each in self._kept]
+        past, kept, cache = max(begun, key=lambda each: each[0], default=(0, [], None))
         stale = self.fault == "stale-entry" and past > 0
-        past = min(past + stale, len(ids) - 1)
-        past, cache = (0, None) if cache is None or not past else self._cut(cache, past)
-        logits, cache = self._pass(torch.tensor([ids[past:]]), cache)
+        past = min(past + stale, len(ids) - 1, len(kept))
+        if past and (cache := self._cut(cache, len(kept) - past)) is None:
+            past = 0
+        cache = cache if past else None
+        logits, cache = self._pass(torch.tensor([ids[past:]]), past, cache)
         self._kept = [*self._kept[1 - SLOTS :], (ids, cache)]
         return Scores(self._said(logits[0]), first=past)
 
-    def _cut(self, cache: Any, past: int) -> tuple[int, Any]:
-        """A copy of a cache with its first ``past`` tokens; none where it cannot forget."""
+    def _cut(self, cache: Any, surplus: int) -> Any:
+        """A copy of a cache without its last ``surplus`` tokens; None where it cannot forget."""
         cache = copy.deepcopy(cache)
-        surplus = cache.get_seq_length() - past
         try:
-            if surplus > 0:
+            if surplus:
                 cache.crop(-surplus)
         except ENDS as error:  # some layers keep a window, or a state
             pass_on(error)
-            return 0, None
+            return None
         self._damaged(cache)
-        return cache.get_seq_length(), cache
+        return cache
 
     def _damaged(self, cache: Any, decoding: bool = False) -> None:
         for layer in cache.layers:
@@ -147,7 +145,7 @@ class Own(Engine):
         for step in range(sampling.tokens):
             if step:
                 self._damaged(cache, decoding=True)
-                logits, cache = self._pass(ids[:, -1:], cache)
+                logits, cache = self._pass(ids[:, -1:], start + step - 1, cache)
             row = self._said(logits[:, -1])
             rows.append(row)
             ids = torch.cat([ids, self._chosen(row, ids, sampling, chance)], 1)

@@ -59,11 +59,10 @@ class Beside:
 
 def beside(subject: EngineSubject, model: Subject, ids: Ids) -> Beside:
     """The engine beside ``model`` on one request; raises `BadInput`, or `Missing`."""
-    size, engine = subject.vocabulary, subject.engine
+    engine, own = subject.engine, subject.own_weights
     (observed,) = subject.scores([ids])
-    exact = bounds.exact(model, ids, size)
-    own = subject.own_weights
-    stored = exact if own is None else bounds.exact(own, ids, size)
+    exact = bounds.exact(model, ids, engine)
+    stored = exact if own is None else bounds.exact(own, ids, engine)
     same = subject.in_its_dtype
     rounded = None if same is None else middle.scores(subject, same, ids)
     most = bounds.rounding(engine)
@@ -74,7 +73,7 @@ def beside(subject: EngineSubject, model: Subject, ids: Ids) -> Beside:
 
 def divergence(exact: Rows, observed: Rows) -> Array:
     """KL(model ‖ engine) in nats by position [rows]; of whole distributions."""
-    p, q = exact.at(observed.first, observed.end).values, observed.values
+    p, q = exact.values, observed.at(0, exact.end).values
     return np.asarray((np.exp(p) * (p - q)).sum(1).clip(min=0.0))
 
 

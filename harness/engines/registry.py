@@ -21,6 +21,12 @@ def names() -> list[str]:
     return sorted({*BUILT_IN, *(each.name for each in entry_points(group=GROUP))})
 
 
+def check(name: str) -> None:
+    """Raise `BadInput` where there is no engine of that name."""
+    if name not in names():
+        raise BadInput(f"engine:{name}: no such engine; there are {', '.join(['own', *names()])}")
+
+
 def open_engine(name: str, what: str) -> Engine:
     """The engine ``name`` on ``what``: a path, an address, or what else it takes.
 
@@ -37,11 +43,11 @@ def open_engine(name: str, what: str) -> Engine:
 
 
 def _maker(name: str) -> Callable[[str], Engine]:
+    check(name)
+    maker: Callable[[str], Engine]
     if name in BUILT_IN:
         module, _, function = BUILT_IN[name].partition(":")
-        maker: Callable[[str], Engine] = getattr(importlib.import_module(module), function)
-        return maker
-    for each in entry_points(group=GROUP, name=name):
-        maker = each.load()
-        return maker
-    raise BadInput(f"engine:{name}: no such engine; there are {', '.join(['own', *names()])}")
+        maker = getattr(importlib.import_module(module), function)
+    else:
+        (maker, *_) = (each.load() for each in entry_points(group=GROUP, name=name))
+    return maker

@@ -101,10 +101,13 @@ def _array(values: Any) -> Array:
 
 @dataclass(frozen=True)
 class Apart:
-    """How far two answers are apart: the worst row's ``error``, and its ``position``."""
+    """How far two answers are apart: the worst row's ``error``, its ``position``, and the
+    ``typical`` error, that of the median row.
+    """
 
     error: float
     position: int
+    typical: float
 
     @property
     def where(self) -> str:
@@ -126,7 +129,7 @@ def apart(one: Rows, other: Rows) -> Apart | None:
     a, b = one.at(start, stop), other.at(start, stop)
     errors = [_error(_row(a, i), _row(b, i)) for i in range(len(a))]
     worst = int(np.argmax(errors))
-    return Apart(errors[worst], start + worst)
+    return Apart(errors[worst], start + worst, float(np.median(errors)))
 
 
 def _row(rows: Rows, i: int) -> tuple[Array, Listed]:
