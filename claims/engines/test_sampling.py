@@ -7,6 +7,7 @@ most from itself applied twice, so that peaked and flat distributions both show 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,7 +27,7 @@ from assay.harness.results.errors import Missing
 PROMPT, TOKENS = 6, 32
 """Tokens of a prompt, and of a text."""
 
-SETTINGS = {
+SETTINGS: dict[str, dict[str, Any]] = {
     "temperature": {},
     "top-k": {"top_k": 8},
     "top-p": {"top_p": 0.6},
