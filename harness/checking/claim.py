@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from assay.harness.checking.catalogue import is_about_engines
 from assay.harness.checking.controls import Damage
 from assay.harness.checking.entries import NotAnExample
 from assay.harness.models import capabilities
@@ -65,6 +66,11 @@ class Claim:
             return self.slow
         return any(each in name.removeprefix(self.says) for each in self.slow)
 
+    @property
+    def about_engines(self) -> bool:
+        """Whether it is about what serves a model, and not about a model of torch."""
+        return is_about_engines(self.needs)
+
     def examples(self, profile: Profile) -> int:
         """The examples that a law takes in ``profile``; 1 for a finding, which takes draws."""
         if self.kind is Kind.FINDING:
@@ -76,6 +82,8 @@ class Claim:
 
         Raises `Braked` where a pass of a probe takes more than ``brake`` seconds.
         """
+        if self.about_engines and subject.own_capabilities is None:
+            return Missing(f"{self.needs[0]}: the model is no engine")
         probe = capabilities.probe(subject)
         for name in self.needs:
             if (why := probe.why_missing_within(brake, name)) is not None:

@@ -25,6 +25,7 @@ hub (owner/name), FILE.py:FUNCTION for a model of your own, reference[:SIZE], un
 or tiny:MODEL_TYPE; any of them with +FAULT (assay faults lists them), to see the fault caught.
 Without a model: reference.
 
+With engine:NAME:WHAT, check what serves a model; --against=FOLDER names the model that it serves.
 With --against=MODEL, compare a model with another one that should compute the same; see
 `assay check MODEL --against MODEL --help`.
 
@@ -100,8 +101,10 @@ def _read(options: Sequence[str]) -> argparse.Namespace:
 
 
 def _may_be_large(model: str) -> bool:
-    """Whether it is a folder, a hub id, a user's function, or of a released model's size."""
-    return ModelSpec.recorded(model).kind in (*OUTSIDE, ModelKind.GEOMETRY)
+    """Whether it is a folder, a hub id, a user's function, of a released model's size, or an
+    engine.
+    """
+    return ModelSpec.recorded(model).kind in (*OUTSIDE, ModelKind.GEOMETRY, ModelKind.ENGINE)
 
 
 DISTRIBUTED = "--dist=loadfile"
@@ -134,7 +137,8 @@ def _require_elsewhere(model: str) -> None:
 
 
 PATHS = frozenset(
-    f"--{name}" for name in ("device-map", "evidence", "expectations", "json", "model", "report")
+    f"--{name}"
+    for name in ("against", "device-map", "evidence", "expectations", "json", "model", "report")
 )
 """Assay's options whose value may be a path."""
 

@@ -15,12 +15,13 @@ from assay.harness.cli import models
 from assay.harness.cli.arguments import Parser
 from assay.harness.cli.models import Load
 from assay.harness.faults import FAULTS, Fault
+from assay.harness.faults.engines import ENGINE_FAULTS
 from assay.harness.models.loading.runs import Options
 from assay.harness.results.errors import BadInput
 
 
 def main(arguments: Sequence[str], load: Load) -> int:
-    """Print every fault, with ``--model`` also what the model lacks for it; 0."""
+    """Print every fault, with ``--model`` those of models and what this one lacks for them; 0."""
     parser = _parser()
     options = parser.parse_args(arguments)
     lacks: dict[str, str] | None = None
@@ -77,6 +78,11 @@ def show(console: Console, lacks: dict[str, str] | None) -> None:
         sign = "" if lacks is None else "[dim]– [/]" if lacks[fault.name] else "[green]✓ [/]"
         named = f"{sign}[bold]{fault.name}[/]\n{escape(fault.says)}"
         table.add_row(named, escape(second), ", ".join(fault.caught_by))
+    for name, each in ({} if lacks is not None else ENGINE_FAULTS).items():
+        named = f"[bold]{name}[/]\n{escape(each.says)}"
+        table.add_row(named, "engine:own:MODEL", ", ".join(each.caught_by))
     console.print(table)
     applying = "" if lacks is None else f"; {sum(not why for why in lacks.values())} apply"
-    console.print(f"{len(FAULTS)} faults{applying}", highlight=False)
+    count = f"{len(FAULTS)} faults{applying}"
+    count += "" if applying else f", and {len(ENGINE_FAULTS)} of Assay's own engine"
+    console.print(count, highlight=False)

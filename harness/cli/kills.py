@@ -87,7 +87,7 @@ def may_notice(claim: Claim) -> bool:
 
     A law about toys notices faults in the functions that a model shares with them.
     """
-    return not claim.toy or claim.kind is Kind.LAW
+    return not claim.about_engines and (not claim.toy or claim.kind is Kind.LAW)
 
 
 def main(arguments: Sequence[str], rooms: Callable[[], Rooms]) -> int:

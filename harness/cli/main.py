@@ -23,6 +23,7 @@ from assay.harness.results.errors import BadInput
 if TYPE_CHECKING:  # torch takes seconds to import, too slow for `--help`
     from assay.harness.checking.cases import Case
     from assay.harness.cli.kills import Rooms
+    from assay.harness.engines.interface import Engine
     from assay.harness.models.loading.runs import Options
     from assay.harness.models.subject import Subject
     from assay.harness.models.subject.offer import Offer
@@ -66,7 +67,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         name = _parser().parse_args(words[:1]).command
         if name not in COMMANDS:
             raise BadInput(f"{name!r}: no such command; there are {', '.join(COMMANDS)}")
-        if name == "check" and _has_option(words[1:], "--against"):
+        serves = any(each.removeprefix("--model=").startswith("engine:") for each in words)
+        if name == "check" and not serves and _has_option(words[1:], "--against"):
             name = "against"
         if name == "versions" and _has_option(words[1:], "--bisect"):
             name = "bisect"
@@ -109,6 +111,24 @@ def _parser() -> argparse.ArgumentParser:
 def load(spec: str, options: Options) -> Subject:
     """The subject that ``spec`` names, as a run of claims would load it; raises `BadInput`."""
     return _of_fixtures("subjects").load(spec, options)
+
+
+def open_engine(name: str, what: str) -> Engine:
+    """The engine that ``engine:NAME:WHAT`` names; raises `BadInput`."""
+    engine: Engine = _of_fixtures("engines").engine(name, what, _load_in)
+    return engine
+
+
+def served_by(name: str, engine: Engine, against: str | None) -> Subject:
+    """``engine`` as a subject, beside the model ``against``; raises `BadInput`."""
+    served: Subject = _of_fixtures("engines").subject(name, engine, against, _load_in)
+    return served
+
+
+def _load_in(spec: str, dtype: str | None) -> Subject:
+    from assay.harness.models.loading.runs import Options
+
+    return load(spec, Options(dtype=dtype or Options.dtype))
 
 
 def _has_option(arguments: Sequence[str], name: str) -> bool:

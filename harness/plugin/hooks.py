@@ -49,6 +49,7 @@ from assay.harness.plugin.settling import (
 from assay.harness.results.encoding import decode, encode
 from assay.harness.results.errors import BadInput
 from assay.harness.results.evidence_file import default_path
+from assay.harness.results.specs import ModelKind, ModelSpec
 from assay.harness.results.verdicts import Kind
 
 MARKS = {
@@ -219,18 +220,26 @@ def _subject(item: pytest.Item) -> str:
 
 def _keep_apart(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect claims about models where the requested model is ``toy``, and claims about toys
-    without it or an embedded reference: they say nothing about other models.
+    without it or an embedded reference: they say nothing about other models.  So with engines.
     """
     with_toys = toy.run_with(RunRequest.of(config).models)
     mixed = [
         item
         for item in items
         if (claim := claim_of(item))
-        and (not with_toys if claim.toy else toy.is_toy(_subject(item)))
+        and (
+            (not with_toys if claim.toy else toy.is_toy(_subject(item)))
+            or claim.about_engines != is_engine(_subject(item))
+        )
     ]
     if mixed:
         config.hook.pytest_deselected(items=mixed)
         items[:] = [item for item in items if item not in set(mixed)]
+
+
+def is_engine(subject: str) -> bool:
+    """Whether a subject is an engine, by its name."""
+    return ModelSpec.recorded(subject).kind is ModelKind.ENGINE
 
 
 def _variants(items: Sequence[pytest.Item]) -> dict[pytest.Item, int]:

@@ -32,7 +32,7 @@ from assay.harness.results.seeds import SHOWN, read_seed
 from assay.harness.results.specs import ModelSpec
 
 TEXTS = (
-    *("models", "claims", "revision", "base", "device", "device_map", "dtype"),
+    *("models", "claims", "against", "revision", "base", "device", "device_map", "dtype"),
     *("attention", "attends", "profile", "budget", "seed", "replay", "emulate", "layers"),
 )
 PATHS = ("evidence", "json", "report", "expectations")
@@ -108,6 +108,11 @@ def add(parser: pytest.Parser) -> None:
         default=AUTO,
         help="all: decide laws about a large model on all its blocks and tokens, not on its first "
         "blocks and a part of its vocabulary (default: auto)",
+    )
+    add(
+        "--against",
+        metavar="MODEL",
+        help="the model that an engine should agree with: what it serves, as a folder",
     )
     add(
         "--trust-remote-code",

@@ -108,6 +108,7 @@ class RunRequest:
 
 LOADING = (
     *("device", "device_map", "dtype", "attention", "attends", "revision", "base", "layers"),
+    "against",
 )
 """The options of `Options` that a replay repeats, where they are not the usual ones."""
 

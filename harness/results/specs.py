@@ -42,6 +42,8 @@ class ModelKind(StrEnum):
     TOY = "toy"
     CHAT = "chat"
     """A tiny model with a tokenizer and a chat template."""
+    ENGINE = "engine"
+    """What serves a model: ``engine:NAME:WHAT``."""
     CODE = "code"
     """A function of the user's own that returns a model, in a file or a module."""
     CHECKPOINT = "checkpoint"
@@ -73,13 +75,14 @@ class ModelSpec:
     def parse(cls, text: str) -> Self:
         """Read ``reference[:SIZE]``, ``untrained[:SIZE[:SEED]]``, ``tiny:[TASK:]TYPE[:SEED]``
         with any ``+VARIANT``, ``geometry:NAME[:SEED]``, ``toy``, ``chat``, ``FILE.py:FUNCTION``,
-        ``PACKAGE.MODULE:FUNCTION``, a path or a hub id, each with ``+FAULT`` or without.
+        ``PACKAGE.MODULE:FUNCTION``, a path or a hub id, each with ``+FAULT`` or without;
+        or ``engine:NAME[:WHAT]``.
 
         A path that exists has no fault.  Raises `BadInput`; whether there is such a size, type or
         fault is not checked.
         """
         model, sign, fault = text.rpartition(SIGN)
-        if not sign:
+        if not sign or text.startswith(f"{ModelKind.ENGINE}:"):  # which has faults of its own
             return cls._sound(text)
         if text.startswith(f"{ModelKind.TINY}:") and fault in VARIANTS:
             return cls._sound(text)
@@ -106,6 +109,8 @@ class ModelSpec:
         if word == ModelKind.TINY:
             rest, *variants = rest.split(SIGN)
             return replace(cls._tiny(text, rest.split(":")), variants=tuple(variants))
+        if word == ModelKind.ENGINE and colon:
+            return cls(ModelKind.ENGINE, rest)
         if word in (ModelKind.UNTRAINED, ModelKind.GEOMETRY):
             name, _, seed = rest.partition(":")
             return cls(ModelKind(word), name, seed=read_seed(seed, text) if seed else None)

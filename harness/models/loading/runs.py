@@ -45,7 +45,7 @@ class Options:
     how they attend (`harness.models.subject.meant`), ``oracle`` how to hold the float64 reference
     (`models.reference.float64`); ``bitwise`` demands equal bits of rows in batches of any size.
     ``layers`` is ``auto``, or ``all`` for laws about the whole of a large model
-    (`harness.checking.parts`).
+    (`harness.checking.parts`).  ``against`` is the model that an engine should agree with.
     """
 
     device: str = "cpu"
@@ -59,6 +59,7 @@ class Options:
     oracle: str = "auto"
     bitwise: bool = False
     layers: str = AUTO
+    against: str | None = None
 
 
 def versions() -> dict[str, str]:

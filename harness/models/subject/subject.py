@@ -74,6 +74,8 @@ class Subject:
     offer: Offer | str = ""
     provenance: Provenance = UNKNOWN
     folder: Path | None = field(default=None, repr=False)
+    own_capabilities: dict[str, str | None] | None = field(default=None, repr=False)
+    """Of a subject that is no torch model: all that it has, with None, or lacks, and why."""
     reference: Subject | None = field(default=None, init=False, repr=False)
     """The float64 reference, once a claim has used it (`models.reference.float64`)."""
     clocks: list[ForwardClock] = field(default_factory=list, init=False, repr=False)

@@ -22,19 +22,25 @@ from assay.harness import __version__  # noqa: E402
 __all__ = [
     "BadInput",
     "Compared",
+    "Engine",
+    "Generated",
     "Lacking",
     "OwnClaim",
     "Refuted",
     "Run",
+    "Sampling",
+    "Scores",
     "Undecided",
     "__version__",
     "check",
     "compare_models",
+    "engine",
     "parametrize",
 ]
 
 _HOMES = {
     "BadInput": "harness.results.errors",
+    **dict.fromkeys(("Engine", "Generated", "Sampling", "Scores"), "harness.engines.interface"),
     "Compared": "parity",
     "compare_models": "parity",
     "OwnClaim": "own_tests",

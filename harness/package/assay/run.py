@@ -21,7 +21,8 @@ from assay.harness.checking.cases import Case
 from assay.harness.checking.catalogue import is_asked, unknown
 from assay.harness.checking.claim import Session
 from assay.harness.checking.profiles import PROFILES, Profile, check_profile
-from assay.harness.cli.main import cases_of_claims, load, offer
+from assay.harness.cli.main import cases_of_claims, load, offer, open_engine, served_by
+from assay.harness.engines.interface import Engine
 from assay.harness.models.loading import digests, runs, tokenizers
 from assay.harness.models.loading.admission import admit
 from assay.harness.models.loading.runs import Options
@@ -37,6 +38,7 @@ from assay.harness.results.evidence import Evidence
 from assay.harness.results.expectations import Expectations, Lacks, judge, judge_result
 from assay.harness.results.records import RunRecord
 from assay.harness.results.seeds import read_seed
+from assay.harness.results.specs import ModelKind
 from assay.harness.results.verdicts import Result, Verdict
 
 KINDS = {"laws": ("law",), "findings": ("finding",), "all": ("law", "finding")}
@@ -158,8 +160,13 @@ class Run:
         return f"<p>{html.escape(str(self))}</p><table>{body}</table>"
 
 
+def engine(name: str, what: str = "") -> Engine:
+    """The engine ``name`` on ``what``, as ``engine:NAME:WHAT`` names it; raises `BadInput`."""
+    return open_engine(name, what)
+
+
 def check(
-    model: nn.Module | Callable[..., Any] | str | Path,
+    model: nn.Module | Callable[..., Any] | Engine | str | Path,
     tokenizer: PreTrainedTokenizerBase | None = None,
     *,
     claims: str | Sequence[str] = "laws",
@@ -168,12 +175,15 @@ def check(
     attends: str | None = None,
     name: str = "model",
     replay: str | None = None,
+    against: str | Path | None = None,
 ) -> Run:
     """Check claims on ``model`` as it is, on its own device and in its own dtype.
 
     ``model`` is a model of transformers, a plain module, or a function from ids [batch, n] to
     logits [batch, n, vocabulary]; or the name of one, as `assay check` takes it: a folder, a model
     of the hub, ``tiny:llama``.  That is loaded with its own tokenizer, in its own dtype.
+    Or it is an engine, ``engine("llama.cpp", "model.gguf")``, which should agree with the model
+    ``against``; the claims are then those about engines.
     ``claims`` are ``laws``, ``findings``, ``all``, or numbers such as ``["C1", "C2"]``
     (``ID:TEXT`` for the variants whose name holds the text).  ``profile`` is ``glance``,
     ``quick``, ``standard`` or ``thorough``, ``attends`` ``causal`` or ``both`` where class and
@@ -199,15 +209,24 @@ def check(
             raise BadInput(f"{what} {value!r}: is no text")
     if attends not in (None, *meant.WAYS):
         raise BadInput(f"attends {attends!r}: choose from {', '.join(meant.WAYS)}")
-    chosen = choose(claims, slow=PROFILES[profile].slow)
+    served = isinstance(model, Engine) or str(model).startswith(f"{ModelKind.ENGINE}:")
+    if against is not None and not served:
+        raise BadInput(f"against {str(against)!r}: is for engines; compare_models compares models")
+    chosen = choose(claims, slow=PROFILES[profile].slow, about_engines=served)
     session = Session(PROFILES[profile], read_seed(str(seed), "seed"), replay)
     if isinstance(model, str | Path):
         if tokenizer is not None:
             raise BadInput(f"{model}: is loaded with its own tokenizer")
-        subject = load(str(model), Options(attends=attends))
+        subject = load(str(model), Options(attends=attends, against=_text(against)))
+    elif isinstance(model, Engine):
+        subject = served_by(name if name != "model" else "engine", model, _text(against))
     else:
         subject = subject_of(model, tokenizer, attends, name, session.profile)
     return settle(subject, chosen, session)
+
+
+def _text(path: str | Path | None) -> str | None:
+    return None if path is None else str(path)
 
 
 def subject_of(
@@ -275,18 +294,23 @@ def _expectations() -> dict[str, Expectations]:
     return expectation_files.load(catalogue.FOLDER / "expectations")
 
 
-def choose(claims: str | Sequence[str], slow: bool = False) -> list[Case]:
-    """The cases about models that ``claims`` name; raises `BadInput`.
+def choose(
+    claims: str | Sequence[str], slow: bool = False, about_engines: bool = False
+) -> list[Case]:
+    """The cases about models, or ``about_engines``, that ``claims`` name; raises `BadInput`.
 
     A kind of claims includes slow claims only with ``slow``; a number names them too.
     """
     if isinstance(claims, str) and claims in KINDS:
         named = [case for case in _cases() if case.claim.kind.value in KINDS[claims]]
+        named = [case for case in named if case.claim.about_engines == about_engines]
         return [case for case in named if slow or not case.claim.is_slow(case.name)]
     requested = [claims] if isinstance(claims, str) else claims
     if not isinstance(requested, Sequence) or not all(isinstance(each, str) for each in requested):
         raise BadInput(f"claims {claims!r}: give numbers such as ['C1', 'C2']")
-    declared = [each for each in catalogue.claims() if not each.toy]
+    declared = [
+        each for each in catalogue.claims() if not each.toy and each.about_engines == about_engines
+    ]
     why = unknown(requested, [(each.id, name) for each in declared for name in each.names])
     if why or not requested:
         raise BadInput(f"claims: {why or 'name some, or one of ' + ', '.join(KINDS)}")

@@ -1,0 +1,1 @@
+"""What serves a model gives the model's scores, tokens and texts (beyond the documents)."""
