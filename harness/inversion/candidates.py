@@ -101,6 +101,12 @@ class Prefixes:
         self.ids = torch.cat([self.ids, ids], dim=1)
         return states
 
+    def crop(self, n: int) -> None:
+        """Keep the first ``n`` tokens, where prompts are `branching`."""
+        if n < len(self):
+            self.cache.crop(n - len(self))  # so many fewer
+            self.ids = self.ids[:, :n]
+
     def misled(self, ids: Tensor) -> bool:
         """Whether branches are wrong after these prompts; if so, they are not used again.
 

@@ -78,8 +78,9 @@ class LinearMap:
     ``table`` [V, d] embeds tokens, ``centre`` [d] is c, ``means`` [N, f] are m_i.  The first place
     has a slope of its own, ``first``.  Later places have two: ``guess``, where nothing is known
     of what the tokens before add, and ``again``, where another token's state is.  ``axes`` are the
-    coordinates (`spread`) at the first place and later.  ``states`` were computed for the map.
-    Where ``basis`` [F, f] is given, a state is the product of the target's F features with it.
+    coordinates (`spread`) at the first place and later.  ``states`` were computed for the map, by
+    which a ``share`` of held-out tokens ranked first.  Where ``basis`` [F, f] is given, a state is
+    the product of the target's F features with it.
     """
 
     table: Tensor
@@ -90,6 +91,7 @@ class LinearMap:
     again: Slope
     axes: tuple[Tensor, Tensor]
     states: int
+    share: float
     basis: Tensor | None = None
 
     def __len__(self) -> int:

@@ -108,7 +108,7 @@ def estimate(subject: Subject, target: Target) -> LinearMap:
     axes = (spread(table, centre, alone.linear), spread(table, centre, after.linear))
     means, states = fit.means.to(guess.linear), 2 * len(sample) + prompts.ids.numel()
     basis = basis_of(subject, target)
-    return LinearMap(table, centre, means, first, guess, again, axes, states, basis)
+    return LinearMap(table, centre, means, first, guess, again, axes, states, prompts.share, basis)
 
 
 def longer(subject: Subject, target: Target, linear: LinearMap, n: int) -> LinearMap:
@@ -155,8 +155,11 @@ def _after(
 class _Prompts:
     """Prompts ``ids`` [k, n] and their states, of text and at random; some are held out.
 
-    Half of them are windows of a fixed text where there is a tokenizer.
+    Half of them are windows of a fixed text where there is a tokenizer.  ``share`` of the held-out
+    tokens rank first by the best fit.
     """
+
+    share = 0.0
 
     def __init__(self, subject: Subject, target: Target, centre: Tensor, n: int) -> None:
         self.subject, self.target, self.centre = subject, target, centre
@@ -191,7 +194,8 @@ class _Prompts:
         self.add(FEWEST * width)
         while True:
             shares = [self._share_first(self.fit(each)) for each in (linear, None)]
-            if max(shares) >= GOOD or 2 * self.ids.numel() > most:
+            self.share = max(shares)
+            if self.share >= GOOD or 2 * self.ids.numel() > most:
                 break
             self.add(self.ids.numel())
         return self.fit(linear if shares[0] >= shares[1] else None, everyone=True)
@@ -268,7 +272,7 @@ def text_of(subject: Subject) -> Tensor:
     return torch.tensor([token for line in corpus.ids(subject) for token in line])
 
 
-FORMAT = 1
+FORMAT = 2
 """Of the files: raised when the estimate or its fields change."""
 
 SLOPES, NUMBERS = ("first", "guess", "again"), ("linear", "weights", "halves")
@@ -300,13 +304,17 @@ def read(path: Path, subject: Subject, basis: Tensor | None = None) -> LinearMap
         first, guess, again = (
             Slope(*(parts[f"{name}.{each}"] for each in NUMBERS)) for name in SLOPES
         )
-        centre, means, states = (parts[name] for name in ("centre", "means", "states"))
+        centre, means, states, share = (
+            parts[name] for name in ("centre", "means", "states", "share")
+        )
         axes = (parts["axes.first"], parts["axes.later"])
     except (OSError, SafetensorError, KeyError):
         return None
     if centre.shape != table.shape[1:] or first.halves.shape != table.shape[:1]:
         return None
-    return LinearMap(table, centre, means, first, guess, again, axes, int(states), basis)
+    return LinearMap(
+        table, centre, means, first, guess, again, axes, int(states), float(share), basis
+    )
 
 
 def write(path: Path, linear: LinearMap) -> None:
@@ -315,6 +323,7 @@ def write(path: Path, linear: LinearMap) -> None:
         "centre": linear.centre,
         "means": linear.means,
         "states": torch.tensor(linear.states),
+        "share": torch.tensor(linear.share),
         "axes.first": linear.axes[0],
         "axes.later": linear.axes[1],
     }
@@ -322,11 +331,16 @@ def write(path: Path, linear: LinearMap) -> None:
         slope: Slope = getattr(linear, name)
         parts |= {f"{name}.{each}": getattr(slope, each) for each in NUMBERS}
     with suppress(OSError, SafetensorError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, suffix=".part")
-        os.close(handle)
-        try:
-            save_file({name: part.contiguous() for name, part in parts.items()}, name)
-            Path(name).replace(path)
-        finally:
-            Path(name).unlink(missing_ok=True)
+        save(path, parts)
+
+
+def save(path: Path, parts: dict[str, Tensor]) -> None:
+    """Write tensors, all of them or nothing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, suffix=".part")
+    os.close(handle)
+    try:
+        save_file({name: part.contiguous() for name, part in parts.items()}, name)
+        Path(name).replace(path)
+    finally:
+        Path(name).unlink(missing_ok=True)

@@ -12,13 +12,15 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from assay.harness.inversion import graphs
+from assay.harness.inversion import branching, graphs
 from assay.harness.inversion.candidates import Prefixes, accepted, relative
+from assay.harness.inversion.forward_map import forward_map
 from assay.harness.inversion.linear import LinearMap
 from assay.harness.inversion.rotated_keys import without_rotation
 from assay.harness.inversion.set_up import linear_map
@@ -26,6 +28,10 @@ from assay.harness.inversion.target import Target
 from assay.harness.inversion.token_by_token import ROUNDS, SearchResult, Tell, search_place
 from assay.harness.models.reference.tolerances import distance
 from assay.harness.models.subject import Subject
+
+POOR = 0.9
+"""The share of held-out tokens that the linear map ranks first, below which the forward map does,
+and unsure places are branched."""
 
 TRIES = 2
 """Guesses at a place, before it is searched."""
@@ -63,8 +69,9 @@ def exact(
     linear = linear_map(subject, target, goal.shape[1], keep)
     took = time.perf_counter() - began
     search = _Search(subject, target, goal, linear, lengths)
-    search.run(tell or (lambda passes, result: None))
-    search.result.set_up, search.result.set_up_seconds = linear.states, took
+    search.run(tell or (lambda passes, result: None), keep)
+    search.result.set_up += linear.states
+    search.result.set_up_seconds += took
     return search.result
 
 
@@ -114,17 +121,32 @@ class _Search:
         self.doubted = torch.zeros(rows, n, TRIES, dtype=torch.long, device=goal.device)
         self.doubts = torch.zeros(rows, n, dtype=torch.long, device=goal.device)
 
-    def run(self, tell: Tell) -> None:
+    def run(self, tell: Tell, keep: Path | None) -> None:
         """Guess, and pass over the guesses until every token is settled."""
         everyone = torch.arange(len(self.goal), device=self.goal.device)
         self._guess(everyone, self.map.likeliest(self.goal))
         tell(0, self.result)
+        if self.map.share < POOR and self._prefixes(1).branching(self.goal.shape[1]):
+            self._branch(tell, keep)
         while True:
             while len(rows := (~self.final.all(1)).nonzero()[:, 0]):
                 self._pass(rows)
                 tell(int(self.result.passes.max()), self.result)
             if not self._compare():
                 return
+
+    def _branch(self, tell: Tell, keep: Path | None) -> None:
+        """Settle the beginnings of prompts by branches and a map that knows what comes before."""
+        began = time.perf_counter()
+        linear = forward_map(self.subject, self.target, keep)
+        self.result.set_up, self.result.set_up_seconds = linear.states, time.perf_counter() - began
+        for row, goal in enumerate(self.goal):
+            length = int((~self.beyond[row]).sum())
+            say = partial(tell, int(self.result.passes.max()), self.result)
+            done = branching.search(
+                self.subject, self.target, goal, row, length, linear, self.result, say
+            )
+            self.final[row, :done] = True
 
     def _pass(self, rows: Tensor) -> None:
         """Run the guesses of ``rows`` [k], settle what they verify, and guess the rest again."""

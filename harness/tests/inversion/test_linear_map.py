@@ -35,7 +35,7 @@ def random_map(metric: torch.Tensor | None = None) -> LinearMap:
         for _ in range(3)
     ]
     axes = tuple(spread(table, centre.double(), each.linear.double()) for each in slopes[::2])
-    return LinearMap(table, centre, torch.randn(5, 4, generator=draw), *slopes, axes, 0)
+    return LinearMap(table, centre, torch.randn(5, 4, generator=draw), *slopes, axes, 0, 1.0)
 
 
 def test_where_states_are_linear_in_embeddings_they_are_expected_exactly():

@@ -1,0 +1,276 @@
+"""Whole prompts of trained models: likely tokens of all unsure places, tried in one pass.
+
+All places are guessed at once by the forward map and, after the last block, by the model's own
+distribution of the next token, which the target of the place before gives.  One pass runs the
+guess, and the likeliest other tokens of unsure places as branches of it.  What was tried corrects
+the map at its place; places behind a wrong token are corrected too, since their states hardly
+depend on it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from assay.harness.inversion.candidates import Prefixes, accepted, relative
+from assay.harness.inversion.forward_map import ForwardMap, Part
+from assay.harness.inversion.target import Target, output_embedding
+from assay.harness.inversion.token_by_token import SearchResult
+from assay.harness.models.subject import Subject
+from assay.harness.models.subject.memo import memo
+
+TEMPER = 1 / 8
+"""What half a squared distance counts: residuals are not normal, and their covariance is made of
+few states."""
+
+SURE = 0.9
+"""The share of a place's likeliest token, of the likeliest `LISTED`, at which others wait."""
+
+LISTED, MOST = 16, 5
+"""Tokens among which that share is taken, and the most other tokens tried at a place."""
+
+AHEAD = 4
+"""Places behind the first open one at which others are tried as well; in the first pass, all."""
+
+ROUNDS = (6, 6, 12, 24, 24, 48, 48, 96)
+"""Tokens tried in each round at the first place that is open; after them it is given up."""
+
+ALONE = 2
+"""The rounds there after which the guess behind it is no longer run as well."""
+
+STEPS = 20
+"""Iterations of expectation maximisation."""
+
+
+def search(
+    subject: Subject,
+    target: Target,
+    goal: Tensor,
+    row: int,
+    length: int,
+    linear: ForwardMap,
+    result: SearchResult,
+    tell: Callable[[], None],
+) -> int:
+    """Find the tokens of ``goal`` [n, F], up to ``length``, and write them to a ``row`` of
+    ``result``; return how many of the first ones are verified.
+    """
+    place = _Row(subject, target, goal[:length], linear)
+    while place.done < length and place.can_go_on:
+        place.step()
+        result.ids[row, :length], result.distances[row, :length] = place.guess, place.off
+        result.verified[row, :length] = torch.arange(length, device=goal.device) < place.done
+        result.tried[row, :length] = place.tried
+        result.passes[row] = place.prefixes.passes
+        tell()
+    return place.done
+
+
+class _Row:
+    """One prompt: ``guess`` [n], of which the first ``done`` tokens are verified."""
+
+    def __init__(self, subject: Subject, target: Target, goal: Tensor, linear: ForwardMap) -> None:
+        self.subject, self.goal, self.map = subject, goal, linear
+        self.wide, self.close = goal.float(), accepted(subject)
+        self.prefixes = Prefixes(subject, target, 1)
+        self.n, self.done, self.round = len(goal), 0, 0
+        self.off = torch.full((self.n,), torch.inf, dtype=torch.float64, device=goal.device)
+        self.tried = torch.zeros(self.n, dtype=torch.long, device=goal.device)
+        # Of the first open place, after its true prefix: tokens, and their states.
+        self.tokens, self.states = goal.new_empty(0, dtype=torch.long), goal.new_empty(0, 0)
+        self.parts = [linear.at(place, state) for place, state in enumerate(self.wide)]
+        self.rests = torch.stack([self._rest(i, self.wide[i]) for i in range(self.n)])
+        misses = torch.cat(
+            [part.misses(linear.rows, self.rests[i][None]) for i, part in enumerate(self.parts)]
+        )
+        self.prior = self._prior(misses, _own_distribution(subject, target))
+        self.scores = TEMPER * misses - self.prior
+        self.guess = self.scores.argmin(1)
+
+    @property
+    def can_go_on(self) -> bool:
+        """Whether a further round may find the token of the first open place."""
+        return self.round < len(ROUNDS)
+
+    def step(self) -> None:
+        """Run the guess and branches, settle what they verify, and guess the rest again."""
+        first = place = self.done
+        places, tokens = self._branches()
+        held = self.prefixes.ids[0, :place]
+        self.prefixes.crop(int((held == self.guess[: len(held)]).long().cumprod(0).sum()))
+        begin = len(self.prefixes)  # a token that was a branch is yet to be run
+        chain, end = self.goal.new_empty(0), self.n if self.round <= ALONE else place
+        if begin < end:
+            self.tried[begin:end] += 1
+            chain = self.prefixes.extend(self.guess[None, begin:end])[0, place - begin :]
+        tried = self.goal.new_empty(0, self.goal.shape[1])
+        if len(tokens):
+            parts = [p for _, p in self.prefixes.states_at(places, tokens[None])]
+            tried = torch.cat(parts, 1)[0]
+            self.tried += torch.bincount(places, minlength=self.n)
+        off = relative(tried, self.goal[places]) if len(tokens) else tried[:, 0]
+        own = relative(chain, self.goal[place:]) if len(chain) else chain
+        if len(chain):
+            self.off[place:] = own
+            right = (own <= self.close).long().cumprod(0).sum()
+            self.done += int(right)
+        branched = False
+        if self.done < self.n:
+            here = (places == self.done).nonzero()[:, 0]
+            if len(here) and float(off[here].min()) <= self.close:
+                best = here[off[here].argmin()]
+                self.guess[self.done], self.off[self.done] = tokens[best], off[best]
+                self.done, branched = self.done + 1, True
+        if self.done > first:
+            self.round, self.tokens = 0, self.tokens[:0]
+        if self.done == self.n:
+            return
+        for i in range(self.done, self.n):
+            mine = (places == i).nonzero()[:, 0]
+            ids, states = tokens[mine], tried[mine]
+            if len(chain):
+                ids = torch.cat([self.guess[i, None], ids])
+                states = torch.cat([chain[i - place, None], states])
+            fresh = i == self.done and not branched
+            if fresh and len(self.tokens):
+                ids, states = torch.cat([self.tokens, ids]), torch.cat([self.states, states])
+            if not len(ids):
+                continue
+            misses = self.parts[i].bent(
+                self.map.rows, self.rests[i], ids, self._rest(i, states.float())
+            )
+            self.scores[i] = TEMPER * misses - self.prior[i]
+            if fresh:
+                self.tokens, self.states = ids, states
+                self.scores[i, ids] = torch.inf
+            self.guess[i] = self.scores[i].argmin()
+        self.round += not branched
+
+    def _branches(self) -> tuple[Tensor, Tensor]:
+        """Places and tokens [b] to be tried beside the guess."""
+        places, tokens = [], []
+        ahead = self.n if not self.prefixes.passes else AHEAD if self.round <= ALONE else 0
+        for i in range(self.done, min(self.n, self.done + ahead + 1)):
+            best = self.scores[i].topk(min(LISTED, self.scores.shape[1]), largest=False)
+            share = torch.softmax(-best.values, 0)
+            if i == self.done and self.round:
+                some = self._round(i, ROUNDS[self.round])
+            elif float(share[0]) < SURE:
+                some = best.indices[1 : 1 + min(MOST, int((share.cumsum(0) < SURE).sum()))]
+            else:
+                continue
+            tokens.append(some)
+            places.append(torch.full_like(some, i))
+        empty = [self.guess[:0]]
+        return torch.cat(places or empty), torch.cat(tokens or empty)
+
+    def _round(self, place: int, count: int) -> Tensor:
+        """Tokens of a further round: half by their scores, half by the model's distribution."""
+        scores, prior = self.scores[place].clone(), self.prior[place].clone()
+        if self.round <= ALONE:  # it is run with the guess
+            scores[self.guess[place]] = torch.inf
+        count = min(count, int(scores.isfinite().sum()))
+        half = count // 2 if bool((prior > prior.min()).any()) else count
+        some = scores.topk(half, largest=False).indices
+        prior[scores.isinf()] = -torch.inf
+        prior[some] = -torch.inf
+        return torch.cat([some, prior.topk(count - half).indices])
+
+    def _rest(self, place: int, states: Tensor) -> Tensor:
+        """What tokens add to ``states`` [..., F] at a ``place``, after the target before it."""
+        part: Part = self.parts[place]
+        if part is self.map.first:
+            return part.rest(states)
+        return part.rest(states, part.centre if place == 1 else self.wide[place - 1])
+
+    def _prior(self, misses: Tensor, own: Callable[[Tensor], Tensor] | None) -> Tensor:
+        """The logarithm of each token's probability before its state is looked at: [n, V].
+
+        A mixture of the model's own distribution with an even one; its weight is estimated for the
+        prompt by expectation maximisation, as prompts may be text or not.
+        """
+        prior = torch.zeros_like(misses)
+        if own is None or self.n < 2:
+            return prior
+        likely, even = own(self.goal[:-1]), -math.log(misses.shape[1])
+        text = torch.logsumexp(likely - TEMPER * misses[1:], 1)
+        any_ = torch.logsumexp(even - TEMPER * misses[1:], 1)
+        share = torch.tensor(0.5)
+        for _ in range(STEPS):
+            odds = text + share.log() - any_ - (1 - share).log()
+            share = torch.sigmoid(odds).mean().clamp(0.02, 0.98)
+        prior[1:] = torch.logaddexp(likely + share.log(), (1 - share).log() + even)
+        return prior
+
+
+@dataclass(frozen=True)
+class _Head:
+    """The final norm and the output embedding: log-probabilities [..., V] of states [..., F]."""
+
+    norm: nn.Module | None
+    head: nn.Module
+
+    def __call__(self, states: Tensor) -> Tensor:
+        with torch.no_grad():
+            normed = states if self.norm is None else self.norm(states)
+            return torch.log_softmax(self.head(normed).float(), -1)
+
+
+@memo
+def _heads(subject: Subject) -> list[_Head | None]:
+    return []
+
+
+def _own_distribution(subject: Subject, target: Target) -> _Head | None:
+    """The model's distribution of the next token by the target's states; None if they do not give
+    it: only those after the last block, or after the final norm, do.
+    """
+    head: Any = output_embedding(subject)
+    if head is None or target.through not in ("block", "norm") or target.depth < subject.layers:
+        return None
+    if target.through == "norm":
+        return _Head(None, head)
+    if not (kept := _heads(subject)):
+        kept.append(_found(subject, head))
+    return kept[0]
+
+
+def _found(subject: Subject, head: nn.Module) -> _Head | None:
+    """The module that a pass runs between the last block and the output embedding."""
+    calls: list[tuple[nn.Module, Any, Any]] = []
+    hooks = [
+        module.register_forward_hook(
+            lambda module, inputs, out: calls.append((module, inputs, out))
+        )
+        for module in subject.model.modules()
+        if not list(module.children())
+    ]
+    last: list[Tensor] = []
+    hooks.append(
+        subject.blocks[-1].register_forward_hook(
+            lambda module, inputs, out: last.append(out[0] if isinstance(out, tuple) else out)
+        )
+    )
+    try:
+        subject.rows(subject.content(torch.arange(3, device=subject.device)[None]), states=False)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    ends = [inputs[0] for module, inputs, _ in calls if module is head and inputs]
+    if len(last) != 1 or len(ends) != 1:
+        return None
+    for module, inputs, out in calls:
+        if inputs and inputs[0] is last[0] and torch.is_tensor(out) and _same(out, ends[0]):
+            return _Head(module, head)
+    return _Head(None, head) if _same(last[0], ends[0]) else None
+
+
+def _same(states: Tensor, others: Tensor) -> bool:
+    return states.shape[-1] == others.shape[-1] and torch.equal(
+        states[:, -others.shape[1] :], others
+    )

@@ -1,0 +1,90 @@
+"""The forward map and branches at unsure places, which trained models need."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from assay.harness.inversion import Target, branching, exact, forward_map, whole_prompts
+from assay.harness.tests.support.toys import toy
+
+
+@pytest.fixture(autouse=True)
+def _few(monkeypatch):
+    monkeypatch.setattr(forward_map, "SAMPLED", 32)
+    monkeypatch.setattr(forward_map, "DRAWN", 64)
+    monkeypatch.setattr(forward_map, "ALONE", 128)
+
+
+def prompts(subject, rows=2, n=9):
+    draw = torch.Generator().manual_seed(7)
+    return subject.content(torch.randint(subject.vocabulary, (rows, n), generator=draw))
+
+
+@pytest.mark.parametrize("model_type", ["llama", "gpt2", "qwen2"])
+@pytest.mark.parametrize("depth", [1, 2])
+def test_every_token_is_found_and_verified_by_branches(monkeypatch, tmp_path, model_type, depth):
+    monkeypatch.setattr(whole_prompts, "POOR", 2.0)
+    monkeypatch.setattr(whole_prompts._Search, "_pass", None)  # nothing is left for it
+    subject, target = toy(model_type), Target(depth)
+    ids = prompts(subject)
+    goal = target.output(subject, ids)
+    found = exact(subject, target, goal, lengths=[9, 6], keep=tmp_path)
+    assert torch.equal(found.ids[0], ids[0])
+    assert torch.equal(found.ids[1, :6], ids[1, :6])
+    assert found.verified.all()
+    assert found.tried[0].ge(1).all()
+
+
+def test_a_place_that_no_branch_finds_is_searched_token_by_token(monkeypatch):
+    monkeypatch.setattr(whole_prompts, "POOR", 2.0)
+    monkeypatch.setattr(branching, "ROUNDS", ())
+    subject, target = toy("llama"), Target(2)
+    ids = prompts(subject)
+    found = exact(subject, target, target.output(subject, ids))
+    assert torch.equal(found.ids, ids)
+    assert found.verified.all()
+
+
+def test_the_map_is_kept_in_a_folder(tmp_path):
+    subject, target = toy("llama"), Target(2)
+    made, path = forward_map.forward_map(subject, target), tmp_path / "map.safetensors"
+    forward_map._write(path, made)
+    read = forward_map._read(path, subject)
+    for one, other in ((made.first, read.first), (made.later, read.later)):
+        assert all(torch.equal(getattr(one, each), getattr(other, each)) for each in vars(one))
+    assert (read.sink, read.states) == (made.sink, made.states)
+
+
+@pytest.mark.parametrize("model_type", ["llama", "gpt2", "opt"])
+def test_the_model_s_own_distribution_is_that_of_its_logits(model_type):
+    subject = toy(model_type)
+    ids = prompts(subject)
+    own = branching._own_distribution(subject, Target(subject.layers))
+    expected = subject.rows(ids, states=False)["logits"].log_softmax(-1)
+    torch.testing.assert_close(own(Target(subject.layers).output(subject, ids)), expected)
+    assert branching._own_distribution(subject, Target(1)) is None
+
+
+def test_tokens_that_were_tried_bend_the_map():
+    """At a token that was tried, the map then expects the state that it had."""
+    subject, target = toy("llama"), Target(2)
+    made = forward_map.forward_map(subject, target)
+    part, ids = made.later, torch.tensor([3, 20, 41, 60])
+    tried = part.part(made.rows[ids]) + torch.randn(4, 1) * 5
+    before, after = (
+        part.misses(made.rows, tried[:1])[0, 3],
+        part.bent(made.rows, tried[0], ids, tried)[3],
+    )
+    assert after < before
+    # The same as the squared distances of all tokens' bent parts, computed one by one.
+    rows, off = made.rows[ids], tried - part.part(made.rows[ids])
+    centred = rows - rows.mean(0)
+    kernel = centred @ centred.T
+    kernel.diagonal().add_(forward_map.BENT * kernel.diagonal().mean())
+    weights = torch.linalg.solve(kernel, off - off.mean(0))
+    bent = part.part(made.rows) + off.mean(0) + (made.rows - rows.mean(0)) @ centred.T @ weights
+    expected = (bent - tried[0]).square().sum(1) / 2
+    torch.testing.assert_close(
+        part.bent(made.rows, tried[0], ids, tried), expected, rtol=1e-3, atol=1e-2
+    )
