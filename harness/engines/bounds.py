@@ -53,8 +53,9 @@ def kind(name: str) -> str:
 
 
 def rounding(engine: Engine) -> float:
-    """What rounding explains at most: the larger of its type's and its cache's."""
-    return max(ALONE[kind(each)] for each in (engine.dtype, engine.cache or engine.dtype))
+    """What rounding explains at most: the largest of its types'."""
+    types = (engine.dtype, engine.cache or engine.dtype, engine.activations or engine.dtype)
+    return max(ALONE[kind(each)] for each in types)
 
 
 def exact(model: Subject, ids: Ids, engine: Engine) -> Rows:

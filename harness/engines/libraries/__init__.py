@@ -1,0 +1,31 @@
+"""Engines that come with Assay, each by its own library's public interface (docs/engines.md).
+
+Their libraries are imported when an engine is opened; none is required to install Assay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from assay.harness.engines.interface import parts
+from assay.harness.results.errors import BadInput
+
+
+def read(what: str, usual: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+    """``PATH,NAME=VALUE,…`` in parts, with ``usual`` for options that are left out.
+
+    Raises `BadInput` for options that there are not.
+    """
+    path, options = parts(what)
+    if unknown := sorted(options.keys() - usual.keys()):
+        raise BadInput(f"{what}: no option {unknown[0]!r}; there are {', '.join(usual)}")
+    if not path:
+        raise BadInput("an engine needs a path or an address")
+    return path, {**usual, **options}
+
+
+def number(options: Mapping[str, str], name: str) -> int:
+    """A number of ``options``; raises `BadInput`."""
+    if not options[name].isdecimal():
+        raise BadInput(f"{name}={options[name]}: is no number")
+    return int(options[name])

@@ -1,0 +1,206 @@
+"""llama.cpp's server: begun here on a GGUF file (by xllamacpp), or one that runs already."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import msgspec
+import numpy as np
+
+from assay.harness.engines import libraries
+from assay.harness.engines.interface import Chat, Engine, Generated, Ids, Sampling, Scores
+from assay.harness.results.errors import BadInput, brief
+
+USUAL = {"cache": "float16", "flash": "auto", "best": "0", "threads": "1", "seconds": "120"}
+"""The options, with what they are where they are left out; ``best`` 0 is the whole vocabulary."""
+
+CACHES = {"float32": "F32", "float16": "F16", "q8_0": "Q8_0", "q4_0": "Q4_0"}
+"""Types of the cache, by llama.cpp's names."""
+
+TYPES = {"all F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+"""Files whose weights are of one type, in which inputs of matrix products are too."""
+
+SLOTS, POSITIONS = 4, 256
+"""Requests at once, and tokens of each."""
+
+LISTED = 20
+"""Scores of each generated token: 32 rows of a whole vocabulary take minutes."""
+
+
+class Listed(msgspec.Struct):
+    """The log-probability of a token."""
+
+    id: int
+    logprob: float
+
+
+class Step(Listed):
+    """A generated token, with the best ones in its place."""
+
+    top_logprobs: list[Listed]
+
+
+class Answer(msgspec.Struct):
+    """What /completion answers, as far as it is read; all else is skipped fast."""
+
+    tokens: list[int]
+    completion_probabilities: list[Step] = []
+
+
+class LlamaCpp(Engine):
+    """``FILE.gguf`` or ``http://…``, with ``,cache=…,flash=on|off|auto,best=K,threads=N``."""
+
+    longest = 8
+
+    def __init__(self, what: str) -> None:
+        path, self.options = libraries.read(what, USUAL)
+        self.cache = self.options["cache"]
+        if self.cache not in CACHES:
+            raise BadInput(f"cache={self.cache}: choose from {', '.join(CACHES)}")
+        self.best = libraries.number(self.options, "best")
+        self._server, self._path = None, path
+        if not path.startswith("http"):
+            if not Path(path).is_file():
+                raise BadInput(f"{path}: no such file")
+            self.weights = path
+        else:
+            self.lacks = {"engine-restart": "the server was started elsewhere"}
+        self.restart()
+        (facts,) = self._got("/v1/models")["data"]
+        properties = self._got("/props")
+        self.vocabulary = facts["meta"]["n_vocab"]
+        self.best = min(self.best or self.vocabulary, self.vocabulary)
+        self.context = properties["default_generation_settings"]["n_ctx"]
+        self.name = f"llama.cpp {properties['build_info']}"
+        kind = facts["meta"].get("ftype", "")
+        self.dtype = TYPES.get(kind, "float32")
+        if kind not in TYPES:
+            self.stored, self.activations = kind.lower(), "q8"
+
+    def restart(self) -> None:
+        """Begin another server, with nothing cached."""
+        self.close()
+        address = self._path if self._path.startswith("http") else self._begun()
+        seconds = libraries.number(self.options, "seconds")
+        self._client = httpx.Client(base_url=address, timeout=seconds)
+
+    def _begun(self) -> str:
+        import xllamacpp
+
+        flash, threads = self.options["flash"], libraries.number(self.options, "threads")
+        parameters = xllamacpp.CommonParams()
+        parameters.model.path = self._path
+        parameters.n_parallel, parameters.n_ctx = SLOTS, SLOTS * POSITIONS
+        kind = getattr(xllamacpp.ggml_type, f"GGML_TYPE_{CACHES[self.cache]}")
+        parameters.cache_type_k = parameters.cache_type_v = kind
+        name = {"on": "ENABLED", "off": "DISABLED"}.get(flash, "AUTO")
+        parameters.flash_attn_type = getattr(
+            xllamacpp.llama_flash_attn_type, f"LLAMA_FLASH_ATTN_TYPE_{name}"
+        )
+        parameters.cpuparams.n_threads = parameters.cpuparams_batch.n_threads = threads
+        parameters.verbosity, parameters.fit_params, parameters.ui = -1, False, False
+        self._server = xllamacpp.Server(parameters)
+        return self._server.listening_address
+
+    def close(self) -> None:
+        """End the server that was begun here."""
+        self._server = None
+
+    # -- answers ------------------------------------------------------------------------------
+
+    def scores(self, requests: Sequence[Ids], *, cold: bool = True) -> Sequence[Scores]:
+        """The next token's scores after every prefix of each request, or after all of it."""
+        starts = [1 if cold else len(ids) for ids in requests]
+        prompts = [
+            list(ids[:end])
+            for ids, start in zip(requests, starts, strict=True)
+            for end in range(start, len(ids) + 1)
+        ]
+        body = {"n_predict": 1, "n_probs": self.best, "temperature": 0.0, "cache_prompt": not cold}
+        rows = iter(self._together([{"prompt": each, **body} for each in prompts]))
+        return [
+            _listed(
+                [next(rows).completion_probabilities[0] for _ in ids[start - 1 :]],
+                start - 1,
+                self.vocabulary if self.best == self.vocabulary else 0,
+            )
+            for ids, start in zip(requests, starts, strict=True)
+        ]
+
+    def generate(self, requests: Sequence[Ids], sampling: Sampling) -> Sequence[Generated]:
+        """Requests at once.  A token that ends the text does, and is left out."""
+        body = {
+            "n_predict": sampling.tokens,
+            "n_probs": min(LISTED, self.best),
+            "temperature": sampling.temperature,
+            "top_k": sampling.top_k,
+            "top_p": sampling.top_p,
+            "repeat_penalty": sampling.repetition_penalty,
+            "repeat_last_n": -1,
+            "samplers": ["penalties", "temperature", "top_k", "top_p"],
+            "return_tokens": True,
+        }
+        bodies = [
+            {"prompt": list(ids), "seed": sampling.seed + number, **body}
+            for number, ids in enumerate(requests)
+        ]
+        answers = self._together(bodies)
+        texts = []
+        for answer, ids in zip(answers, requests, strict=True):
+            steps = answer.completion_probabilities[: len(answer.tokens)]
+            texts.append(Generated(answer.tokens, _listed(steps, len(ids) - 1)))
+        return texts
+
+    def tokenize(self, text: str) -> Ids:
+        """By the file's tokenizer, with what it adds to every text."""
+        return self._asked("/tokenize", {"content": text, "add_special": True})["tokens"]
+
+    def chat(self, messages: Chat) -> Ids:
+        """By the file's template; the server reads the text with special tokens."""
+        text = self._asked("/apply-template", {"messages": messages})["prompt"]
+        body = {"content": text, "add_special": True, "parse_special": True}
+        return self._asked("/tokenize", body)["tokens"]
+
+    # -- requests -----------------------------------------------------------------------------
+
+    def _together(self, bodies: Sequence[dict[str, Any]]) -> list[Answer]:
+        def asked(body: dict[str, Any]) -> Answer:
+            return msgspec.json.decode(self._sent("POST", "/completion", body), type=Answer)
+
+        with ThreadPoolExecutor(SLOTS) as pool:
+            return list(pool.map(asked, bodies))
+
+    def _got(self, path: str) -> Any:
+        return msgspec.json.decode(self._sent("GET", path, None))
+
+    def _asked(self, path: str, body: dict[str, Any]) -> Any:
+        return msgspec.json.decode(self._sent("POST", path, body))
+
+    def _sent(self, method: str, path: str, body: dict[str, Any] | None) -> bytes:
+        try:
+            answer = self._client.request(method, path, json=body)
+            answer.raise_for_status()
+        except httpx.HTTPError as error:
+            raise BadInput(f"{self._client.base_url}{path}: {brief(error)}") from error
+        return answer.content
+
+
+def _listed(steps: Sequence[Step], first: int, size: int = 0) -> Scores:
+    """The scores of ``steps``: the listed tokens with the chosen one, or all ``size``."""
+    if size:
+        values = np.full((len(steps), size), -np.inf)
+        for row, step in zip(values, steps, strict=True):
+            row[[each.id for each in step.top_logprobs]] = [
+                each.logprob for each in step.top_logprobs
+            ]
+        return Scores(values, first=first)
+    rows = []
+    for step in steps:
+        best = {each.id: each.logprob for each in step.top_logprobs}
+        rows.append(list({step.id: step.logprob, **best}.items())[: len(step.top_logprobs)])
+    pairs = np.array(rows).reshape(len(steps), -1, 2)
+    return Scores(pairs[..., 1], pairs[..., 0].astype(np.int64), first)
