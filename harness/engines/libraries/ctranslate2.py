@@ -61,22 +61,31 @@ class CTranslate2(Engine):
         return Scores(_array(result.logits[0][-1])[None], first=len(ids) - 1)
 
     def generate(self, requests: Sequence[Ids], sampling: Sampling) -> Sequence[Generated]:
-        """In one batch."""
+        """In one batch.  A repetition penalty counts a prompt only as a part of the result, and
+        changes the reported logits: then none are given.
+        """
+        penalty = sampling.repetition_penalty != 1.0
         ctranslate2.set_random_seed(sampling.seed)
+        prompts = [[self.words[token] for token in each] for each in requests]
+        if penalty and len({len(each) for each in requests}) > 1:
+            return [self.generate([each], sampling)[0] for each in requests]
         results = self.generator.generate_batch(
-            [[self.words[token] for token in each] for each in requests],
-            max_length=sampling.tokens,
+            prompts,
+            max_length=sampling.tokens + (len(prompts[0]) - 1 if penalty else 0),
             sampling_topk=sampling.top_k if sampling.temperature else 1,
             sampling_topp=sampling.top_p,
             sampling_temperature=sampling.temperature or 1.0,
             repetition_penalty=sampling.repetition_penalty,
-            include_prompt_in_result=False,
-            return_logits_vocab=True,
+            include_prompt_in_result=penalty,
+            return_logits_vocab=not penalty,
             end_token=[],
         )
         texts = []
         for result, ids in zip(results, requests, strict=True):
             new = list(result.sequences_ids[0])
+            if penalty:
+                texts.append(Generated(new[len(ids) :]))
+                continue
             rows = np.stack([_array(each) for each in result.logits[0]])[-len(new) :]
             texts.append(Generated(new, Scores(rows, first=len(ids) - 1)))
         return texts

@@ -76,6 +76,7 @@ class LlamaCpp(Engine):
         self.best = min(self.best or self.vocabulary, self.vocabulary)
         self.context = properties["default_generation_settings"]["n_ctx"]
         self.name = f"llama.cpp {properties['build_info']}"
+        (self._letter, *_) = self._asked("/tokenize", {"content": "a"})["tokens"]
         kind = facts["meta"].get("ftype", "")
         self.dtype = TYPES.get(kind, "float32")
         if kind not in TYPES:
@@ -120,19 +121,32 @@ class LlamaCpp(Engine):
             for ids, start in zip(requests, starts, strict=True)
             for end in range(start, len(ids) + 1)
         ]
-        body = {"n_predict": 1, "n_probs": self.best, "temperature": 0.0, "cache_prompt": not cold}
-        rows = iter(self._together([{"prompt": each, **body} for each in prompts]))
+        rows = iter(self._next(prompts, cached=not cold))
         return [
             _listed(
-                [next(rows).completion_probabilities[0] for _ in ids[start - 1 :]],
+                [next(rows) for _ in ids[start - 1 :]],
                 start - 1,
                 self.vocabulary if self.best == self.vocabulary else 0,
             )
             for ids, start in zip(requests, starts, strict=True)
         ]
 
+    def _next(self, prompts: Sequence[Ids], cached: bool) -> list[Step]:
+        """The next token's scores, raw.  Biased to a letter: others may end within a character,
+        of which the server gives no scores.
+        """
+        body = {
+            "n_predict": 1,
+            "n_probs": self.best,
+            "temperature": 0.0,
+            "logit_bias": [[self._letter, 1e6]],
+            "cache_prompt": cached,
+        }
+        answers = self._together([{"prompt": each, **body} for each in prompts])
+        return [each.completion_probabilities[0] for each in answers]
+
     def generate(self, requests: Sequence[Ids], sampling: Sampling) -> Sequence[Generated]:
-        """Requests at once.  A token that ends the text does, and is left out."""
+        """Requests at once.  A token that ends texts is the last."""
         body = {
             "n_predict": sampling.tokens,
             "n_probs": min(LISTED, self.best),
@@ -140,7 +154,7 @@ class LlamaCpp(Engine):
             "top_k": sampling.top_k,
             "top_p": sampling.top_p,
             "repeat_penalty": sampling.repetition_penalty,
-            "repeat_last_n": -1,
+            "repeat_last_n": self.context,
             "samplers": ["penalties", "temperature", "top_k", "top_p"],
             "return_tokens": True,
         }
@@ -148,12 +162,29 @@ class LlamaCpp(Engine):
             {"prompt": list(ids), "seed": sampling.seed + number, **body}
             for number, ids in enumerate(requests)
         ]
-        answers = self._together(bodies)
-        texts = []
-        for answer, ids in zip(answers, requests, strict=True):
-            steps = answer.completion_probabilities[: len(answer.tokens)]
-            texts.append(Generated(answer.tokens, _listed(steps, len(ids) - 1)))
-        return texts
+        return [
+            Generated(answer.tokens, _listed(self._steps(list(ids), answer), len(ids) - 1))
+            for answer, ids in zip(self._together(bodies), requests, strict=True)
+        ]
+
+    def _steps(self, ids: Ids, answer: Answer) -> list[Step]:
+        """A step for each token.  Those that the server leaves out are asked for again, after
+        the cached text: those of tokens within a character.
+        """
+        tokens, steps = answer.tokens, answer.completion_probabilities
+        names = [each.id for each in steps]
+        first, last = _places(tokens, names), _places(tokens[::-1], names[::-1])[::-1]
+        known = {
+            place: step
+            for place, other, step in zip(first, last, steps, strict=True)
+            if place == len(tokens) - 1 - other
+        }
+        left_out = [place for place in range(len(tokens)) if place not in known]
+        again = self._next([ids + tokens[:place] for place in left_out], cached=True)
+        for place, step in zip(left_out, again, strict=True):
+            score = next(each for each in step.top_logprobs if each.id == tokens[place])
+            known[place] = Step(score.id, score.logprob, step.top_logprobs[:LISTED])
+        return [known[place] for place in range(len(tokens))]
 
     def tokenize(self, text: str) -> Ids:
         """By the file's tokenizer, with what it adds to every text."""
@@ -183,10 +214,20 @@ class LlamaCpp(Engine):
     def _sent(self, method: str, path: str, body: dict[str, Any] | None) -> bytes:
         try:
             answer = self._client.request(method, path, json=body)
-            answer.raise_for_status()
         except httpx.HTTPError as error:
             raise BadInput(f"{self._client.base_url}{path}: {brief(error)}") from error
+        if answer.is_error:
+            raise BadInput(f"{self._client.base_url}{path}: {answer.status_code}, {answer.text}")
         return answer.content
+
+
+def _places(tokens: Ids, listed: Ids) -> list[int]:
+    """The first places of ``listed`` in ``tokens``, in their order."""
+    places, start = [], 0
+    for each in listed:
+        start = tokens.index(each, start) + 1
+        places.append(start - 1)
+    return places
 
 
 def _listed(steps: Sequence[Step], first: int, size: int = 0) -> Scores:
