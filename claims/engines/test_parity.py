@@ -11,6 +11,7 @@ from assay.harness.checking.statistics import share
 from assay.harness.engines import bounds, parity
 from assay.harness.engines.interface import PROCESSED, Sampling
 from assay.harness.engines.scores import apart
+from assay.harness.operations.parity.next_tokens import Distributions
 from assay.harness.results.errors import Missing
 
 PROMPT, TOKENS = 6, 32
@@ -39,8 +40,7 @@ def test_scores_differ_from_the_models_by_what_types_explain(subject, draws, sam
         other = [(ids[0] + 1) % subject.vocabulary, *ids[1:]]
         control = apart(bounds.exact(model, other, engine), each.exact)
         if distance is None or control is None:
-            sample.add(effect=np.nan, control=np.nan)  # routers decide by near-ties from the first
-            continue
+            continue  # routers of experts decide by near-ties from the first token on
         sample.add(
             effect=distance.error <= each.allowed,
             control=control.error <= each.allowed,
@@ -56,8 +56,9 @@ def test_scores_differ_from_the_models_by_what_types_explain(subject, draws, sam
             text = " ".join(model.tokens(ids[: at + 1])[-ROOM:])
             worst = max(worst, (float(divergences[-1][at]), f"position {at}, after {text}"))
     if divergences:
-        sample.details |= parity.summary(divergences, agree)
-        sample.details["worst position"] = f"{worst[1]}: KL {worst[0]:.3g}"
+        both = Distributions(np.concatenate(divergences), np.asarray(agree)).as_json()
+        sample.details |= {**both, "worst position": f"{worst[1]}: KL {worst[0]:.3g}"}
+        sample.table("The engine beside the model", ["what", "is"], parity.lines(sample.details))
 
 
 @finding(
@@ -76,10 +77,11 @@ def test_what_an_engine_samples_is_as_probable_to_the_model(subject, draws, samp
         )
     prompts = random_requests(subject, draws, PROMPT)
     tokens = min(TOKENS, (subject.engine.context or 2 * TOKENS) - PROMPT)
+    answers = subject.generate(prompts, Sampling(tokens, seed=draws.seed))
     trained, sampled = [], []
-    for ids, text in zip(
-        prompts, subject.generate(prompts, Sampling(tokens, seed=draws.seed)), strict=True
-    ):
+    for ids, text in zip(prompts, answers, strict=True):
+        if text.scores is None:
+            raise Missing("engine-generated-scores: it gives none for the text that it generates")
         rows = bounds.of_model(subject.against, [*ids, *text.ids], subject.engine)
         trained.append(rows.at(len(ids) - 1, rows.end - 1).of(text.ids))
         sampled.append(text.scores.of(text.ids))
@@ -87,3 +89,4 @@ def test_what_an_engine_samples_is_as_probable_to_the_model(subject, draws, samp
             beyond = np.abs(np.exp(trained[-1] - theirs) - 1.0) > parity.CLIP
             sample.add(**{name: bool(beyond.mean() <= parity.FEW)})
     sample.details |= parity.ratios(trained, sampled)
+    sample.table("Rollouts", ["what", "is"], parity.lines(sample.details))

@@ -43,7 +43,7 @@ def test_the_same_request_has_the_same_scores_after_a_restart(subject, draw, che
         subject.restart()
         answers.append(subject.scores([ids])[0])
     allowed = bounds.REPEATED[subject.engine.dtype]
-    same(check, *answers, allowed)
+    same(check, answers[0], answers[1], allowed)
     rejects(check, answers[0], noisy(answers[1]), allowed)
 
 
@@ -70,7 +70,7 @@ def test_scores_after_a_prefix_do_not_depend_on_what_follows(subject, draw, chec
     needs=["engine-scores", "engine-batches"],
     source="beyond the documents",
     control="the scores of the request that was sent next",
-    enough=4,
+    enough=2,
 )
 @pytest.mark.parametrize("count", [3, 8, 64])
 def test_a_request_alone_and_among_others_has_the_same_scores(subject, count, draw, check):

@@ -74,6 +74,7 @@ class Examples:
         self.size: Size | None = None
         self.last: dict[str, str] = {}
         self.latest: tuple[Broken, dict[str, str]] | None = None
+        self.first: tuple[Broken, dict[str, str]] | None = None
         self.entry: bytes | None = None
         self.blob: str | None = None
         self.offer: Offer | None = None
@@ -198,7 +199,11 @@ class Examples:
             raise (self.smallest or braked) from None
         except hypothesis.errors.Flaky as flaky:
             where = "an example that broke the law once and then did not: not deterministic"
-            raise Broken(record.observed, record.allowed, where) from flaky
+            if self.first is None:
+                raise Broken(record.observed, record.allowed, where) from flaky
+            failure, self.last = self.first
+            at = f"{failure.where}, {where}" if failure.where else where
+            raise Broken(failure.observed, failure.allowed, at, failure.cause) from flaky
 
     def _drawer(self, data: st.DataObject, inputs: dict[str, str]) -> Callable[..., Any]:
         def draw(strategy: st.SearchStrategy, label: str) -> Any:
@@ -243,6 +248,7 @@ class Examples:
         new = repr(inputs) not in self.failures
         self.failures.add(repr(inputs))
         self.latest = failure, inputs
+        self.first = self.first or self.latest
         if new and self._enough:
             raise _End(failure)
 

@@ -24,6 +24,7 @@ from assay.harness.engines.interface import (
     Scores,
 )
 from assay.harness.engines.sampling import processed
+from assay.harness.models import capabilities
 from assay.harness.models.machine.devices import dtype_name
 from assay.harness.models.machine.shortage import ENDS, pass_on
 from assay.harness.models.subject import Subject
@@ -48,7 +49,9 @@ class Own(Engine):
         self.vocabulary, self.context = model.vocabulary, model.context
         self.dtype = dtype_name(model.dtype)
         self.routed = "router gap" in model.rows(torch.tensor([[1, 2]]), states=False).tensors
-        self.lacks = {}
+        self.lacks: dict[str, str] = {}
+        if (why := capabilities.probe(model).why_missing("chunks-beside-cache")) is not None:
+            self.lacks |= {"engine-prefix-cache": why}
         if model.tokenizer is None:
             without = f"{model.name} has no tokenizer"
             self.lacks |= {"engine-tokens": without, "engine-chats": without}

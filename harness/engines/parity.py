@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from assay.harness.checking.statistics import bounded_mean
 from assay.harness.engines import bounds, middle
 from assay.harness.engines.interface import Ids
 from assay.harness.engines.scores import Rows, apart
 from assay.harness.engines.subject import EngineSubject
 from assay.harness.models.subject import Subject
 from assay.harness.results.arrays import Array
-
-CONFIDENCE = 0.95
 
 CLIP = 0.2
 """Ratios of probabilities beyond 1 ± this are clipped by a trainer (PPO, GRPO)."""
@@ -77,21 +74,6 @@ def divergence(exact: Rows, observed: Rows) -> Array:
     return np.asarray((np.exp(p) * (p - q)).sum(1).clip(min=0.0))
 
 
-def summary(divergences: Sequence[Array], agree: Sequence[float]) -> dict[str, Any]:
-    """KL over all positions, and the share with the same first choice, with its interval."""
-    every = np.concatenate(divergences)
-    return {
-        "KL in nats": {
-            "mean": float(every.mean()),
-            "median": float(np.median(every)),
-            "99.9 %": float(np.quantile(every, 0.999)),
-        },
-        "positions": len(every),
-        "top-1 agreement": float(np.mean(agree)),
-        "interval": list(bounded_mean.interval(np.asarray(agree), CONFIDENCE)),
-    }
-
-
 def ratios(trained: Sequence[Array], sampled: Sequence[Array]) -> dict[str, Any]:
     """Log-probabilities of sampled tokens, by the trained model and by the engine [tokens] each:
     their mean difference, the ratios of probabilities, the share beyond `CLIP`, by position.
@@ -99,14 +81,11 @@ def ratios(trained: Sequence[Array], sampled: Sequence[Array]) -> dict[str, Any]
     apart_by = [model - engine for model, engine in zip(trained, sampled, strict=True)]
     every = np.concatenate(apart_by)
     ratio = np.exp(every)
-    quarters = np.array_split(np.arange(max(map(len, apart_by))), 4)
-    by_position = {
-        f"{place[0]} to {place[-1]}": float(np.abs(np.concatenate(part)).mean())
-        for place in quarters
-        if len(place)
-        and (part := [each[place[0] : place[-1] + 1] for each in apart_by])
-        and sum(map(len, part))
-    }
+    table = np.full((len(apart_by), max(map(len, apart_by))), np.nan)
+    for row, each in zip(table, apart_by, strict=True):
+        row[: len(each)] = np.abs(each)
+    quarters = [each for each in np.array_split(np.arange(table.shape[1]), 4) if len(each)]
+    by_position = {f"{q[0]} to {q[-1]}": float(np.nanmean(table[:, q])) for q in quarters}
     return {
         "mean difference": float(every.mean()),
         "mean absolute difference by position": by_position,
@@ -117,3 +96,18 @@ def ratios(trained: Sequence[Array], sampled: Sequence[Array]) -> dict[str, Any]
         "tokens": len(every),
         f"share beyond 1 ± {CLIP}": float((np.abs(ratio - 1.0) > CLIP).mean()),
     }
+
+
+def lines(values: Mapping[str, Any], before: str = "") -> list[list[str]]:
+    """Numbers by name, with those by name within them, as rows of a table."""
+    rows: list[list[str]] = []
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            rows += lines(value, f"{before}{name}, ")
+        else:
+            shown = value if isinstance(value, list) else [value]
+            text = " to ".join(
+                f"{each:.4g}" if isinstance(each, float) else str(each) for each in shown
+            )
+            rows.append([before + name, text])
+    return rows

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from assay.harness.engines.interface import Scores
 from assay.harness.results.arrays import Array
@@ -57,12 +57,12 @@ class Rows:
         """The same rows, said to be ``by`` positions later."""
         return Rows(self.values, self.tokens, self.first + by)
 
-    def of(self, ids: Array) -> Array:
+    def of(self, ids: ArrayLike) -> Array:
         """The log-probability of one id in each row [rows]; NaN where a row does not list it."""
-        ids = np.asarray(ids)
+        chosen = np.asarray(ids, dtype=np.int64)
         if self.tokens is None:
-            return self.values[np.arange(len(self)), ids]
-        listed = self.tokens == ids[:, None]
+            return self.values[np.arange(len(self)), chosen]
+        listed = self.tokens == chosen[:, None]
         found = np.where(listed, self.values, -np.inf).max(1)
         return np.where(listed.any(1), found, np.nan)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 
 from assay.harness.engines.interface import CAPABILITIES, Chat, Engine, Ids, Sampling
@@ -89,6 +90,8 @@ class EngineSubject(Subject):
                 rows = rows_of(each.scores, self.vocabulary, self.name)
                 self._require(rows.first, len(ids) - 1, "positions before its text")
                 self._require(len(rows), len(new), "rows for its text")
+                if np.isnan(rows.of(new)).any():
+                    raise BadInput(f"{self.name}: gives no score of a token that it chose")
             checked.append(Text(new, rows))
         return checked
 
