@@ -5,9 +5,9 @@ Their libraries are imported when an engine is opened; none is required to insta
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
-from assay.harness.engines.interface import parts
+from assay.harness.engines.interface import Generated, Ids, Scores, parts
 from assay.harness.results.errors import BadInput
 
 
@@ -29,3 +29,22 @@ def number(options: Mapping[str, str], name: str) -> int:
     if not options[name].isdecimal():
         raise BadInput(f"{name}={options[name]}: is no number")
     return int(options[name])
+
+
+def longest(vocabulary: int) -> int:
+    """Tokens of the longest usual prompt: 64 requests are scored at once, row by row."""
+    return 32 if vocabulary < 2**15 else 8
+
+
+def prefixes(requests: Sequence[Ids], cold: bool) -> list[list[Ids]]:
+    """The prefixes of each request whose next token is scored: all of them, or the last one."""
+    return [
+        [list(ids[:end]) for end in range(1 if cold else len(ids), len(ids) + 1)]
+        for ids in requests
+    ]
+
+
+def chosen(prompt: Ids, new: Ids, scores: Iterable[float]) -> Generated:
+    """A text with the log-probabilities of its own tokens alone."""
+    values = [[each] for each in scores]
+    return Generated(new, Scores(values, [[each] for each in new], len(prompt) - 1))

@@ -36,6 +36,7 @@ class CTranslate2(Engine):
         self.name = f"CTranslate2 {ctranslate2.__version__}"
         self.words = json.loads((folder / "vocabulary.json").read_text(encoding="utf-8"))
         self.vocabulary = len(self.words)
+        self.longest = libraries.longest(self.vocabulary)
         used = self.generator.compute_type
         self.dtype = next((each for each in ("bfloat16", "float16") if each in used), "float32")
         if used.startswith("int"):

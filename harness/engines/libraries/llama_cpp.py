@@ -9,14 +9,13 @@ from typing import Any
 
 import httpx
 import msgspec
-import numpy as np
 
 from assay.harness.engines import libraries
 from assay.harness.engines.interface import Chat, Engine, Generated, Ids, Sampling, Scores
 from assay.harness.results.errors import BadInput, brief
 
-USUAL = {"cache": "float16", "flash": "auto", "best": "0", "threads": "1", "seconds": "120"}
-"""The options, with what they are where they are left out; ``best`` 0 is the whole vocabulary."""
+USUAL = {"cache": "float16", "flash": "auto", "best": "", "threads": "1", "seconds": "120"}
+"""The options, with what they are where they are left out."""
 
 CACHES = {"float32": "F32", "float16": "F16", "q8_0": "Q8_0", "q4_0": "Q4_0"}
 """Types of the cache, by llama.cpp's names."""
@@ -26,6 +25,9 @@ TYPES = {"all F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
 SLOTS, POSITIONS = 4, 256
 """Requests at once, and tokens of each."""
+
+MANY, FEW = 2**15, 1000
+"""From so many tokens on the best few are listed: 150 000 take two seconds for each row."""
 
 LISTED = 20
 """Scores of each generated token: 32 rows of a whole vocabulary take minutes."""
@@ -54,14 +56,11 @@ class Answer(msgspec.Struct):
 class LlamaCpp(Engine):
     """``FILE.gguf`` or ``http://…``, with ``,cache=…,flash=on|off|auto,best=K,threads=N``."""
 
-    longest = 8
-
     def __init__(self, what: str) -> None:
         path, self.options = libraries.read(what, USUAL)
         self.cache = self.options["cache"]
         if self.cache not in CACHES:
             raise BadInput(f"cache={self.cache}: choose from {', '.join(CACHES)}")
-        self.best = libraries.number(self.options, "best")
         self._server, self._path = None, path
         if not path.startswith("http"):
             if not Path(path).is_file():
@@ -70,13 +69,15 @@ class LlamaCpp(Engine):
         else:
             self.lacks = {"engine-restart": "the server was started elsewhere"}
         self.restart()
-        (facts,) = self._got("/v1/models")["data"]
-        properties = self._got("/props")
+        (facts,) = self._sent("/v1/models")["data"]
+        properties = self._sent("/props")
         self.vocabulary = facts["meta"]["n_vocab"]
-        self.best = min(self.best or self.vocabulary, self.vocabulary)
+        self.longest = libraries.longest(self.vocabulary)
+        usual = str(self.vocabulary if self.vocabulary < MANY else FEW)
+        self.best = libraries.number({"best": self.options["best"] or usual}, "best")
         self.context = properties["default_generation_settings"]["n_ctx"]
         self.name = f"llama.cpp {properties['build_info']}"
-        (self._letter, *_) = self._asked("/tokenize", {"content": "a"})["tokens"]
+        (self._letter, *_) = self._sent("/tokenize", {"content": "a"})["tokens"]
         kind = facts["meta"].get("ftype", "")
         self.dtype = TYPES.get(kind, "float32")
         if kind not in TYPES:
@@ -111,39 +112,31 @@ class LlamaCpp(Engine):
         """End the server that was begun here."""
         self._server = None
 
-    # -- answers ------------------------------------------------------------------------------
-
     def scores(self, requests: Sequence[Ids], *, cold: bool = True) -> Sequence[Scores]:
         """The next token's scores after every prefix of each request, or after all of it."""
-        starts = [1 if cold else len(ids) for ids in requests]
-        prompts = [
-            list(ids[:end])
-            for ids, start in zip(requests, starts, strict=True)
-            for end in range(start, len(ids) + 1)
-        ]
-        rows = iter(self._next(prompts, cached=not cold))
-        return [
-            _listed(
-                [next(rows) for _ in ids[start - 1 :]],
-                start - 1,
-                self.vocabulary if self.best == self.vocabulary else 0,
-            )
-            for ids, start in zip(requests, starts, strict=True)
-        ]
+        size = self.vocabulary if self.best >= self.vocabulary else 0
 
-    def _next(self, prompts: Sequence[Ids], cached: bool) -> list[Step]:
+        def read(prompts: list[Ids]) -> Scores:  # one after another: alone is to be alone
+            rows = [self._next(each, not cold, self.best) for each in prompts]
+            return _listed(rows, len(prompts[0]) - 1, size)
+
+        with ThreadPoolExecutor(SLOTS) as pool:
+            return list(pool.map(read, libraries.prefixes(requests, cold)))
+
+    def _next(self, prompt: Ids, cached: bool, best: int) -> Step:
         """The next token's scores, raw.  Biased to a letter: others may end within a character,
         of which the server gives no scores.
         """
         body = {
+            "prompt": prompt,
             "n_predict": 1,
-            "n_probs": self.best,
+            "n_probs": best,
             "temperature": 0.0,
             "logit_bias": [[self._letter, 1e6]],
             "cache_prompt": cached,
         }
-        answers = self._together([{"prompt": each, **body} for each in prompts])
-        return [each.completion_probabilities[0] for each in answers]
+        answer = self._sent("/completion", body, Answer)
+        return answer.completion_probabilities[0]
 
     def generate(self, requests: Sequence[Ids], sampling: Sampling) -> Sequence[Generated]:
         """Requests at once.  A token that ends texts is the last."""
@@ -162,9 +155,11 @@ class LlamaCpp(Engine):
             {"prompt": list(ids), "seed": sampling.seed + number, **body}
             for number, ids in enumerate(requests)
         ]
+        with ThreadPoolExecutor(SLOTS) as pool:
+            answers = list(pool.map(lambda each: self._sent("/completion", each, Answer), bodies))
         return [
             Generated(answer.tokens, _listed(self._steps(list(ids), answer), len(ids) - 1))
-            for answer, ids in zip(self._together(bodies), requests, strict=True)
+            for answer, ids in zip(answers, requests, strict=True)
         ]
 
     def _steps(self, ids: Ids, answer: Answer) -> list[Step]:
@@ -179,46 +174,33 @@ class LlamaCpp(Engine):
             for place, other, step in zip(first, last, steps, strict=True)
             if place == len(tokens) - 1 - other
         }
-        left_out = [place for place in range(len(tokens)) if place not in known]
-        again = self._next([ids + tokens[:place] for place in left_out], cached=True)
-        for place, step in zip(left_out, again, strict=True):
+        for place in (each for each in range(len(tokens)) if each not in known):
+            step = self._next(ids + tokens[:place], True, self.vocabulary)
             score = next(each for each in step.top_logprobs if each.id == tokens[place])
             known[place] = Step(score.id, score.logprob, step.top_logprobs[:LISTED])
         return [known[place] for place in range(len(tokens))]
 
     def tokenize(self, text: str) -> Ids:
         """By the file's tokenizer, with what it adds to every text."""
-        return self._asked("/tokenize", {"content": text, "add_special": True})["tokens"]
+        return self._tokens(text, special=False)
 
     def chat(self, messages: Chat) -> Ids:
         """By the file's template; the server reads the text with special tokens."""
-        text = self._asked("/apply-template", {"messages": messages})["prompt"]
-        body = {"content": text, "add_special": True, "parse_special": True}
-        return self._asked("/tokenize", body)["tokens"]
+        text = self._sent("/apply-template", {"messages": messages})["prompt"]
+        return self._tokens(text, special=True)
 
-    # -- requests -----------------------------------------------------------------------------
+    def _tokens(self, text: str, special: bool) -> Ids:
+        body = {"content": text, "add_special": True, "parse_special": special}
+        return self._sent("/tokenize", body)["tokens"]
 
-    def _together(self, bodies: Sequence[dict[str, Any]]) -> list[Answer]:
-        def asked(body: dict[str, Any]) -> Answer:
-            return msgspec.json.decode(self._sent("POST", "/completion", body), type=Answer)
-
-        with ThreadPoolExecutor(SLOTS) as pool:
-            return list(pool.map(asked, bodies))
-
-    def _got(self, path: str) -> Any:
-        return msgspec.json.decode(self._sent("GET", path, None))
-
-    def _asked(self, path: str, body: dict[str, Any]) -> Any:
-        return msgspec.json.decode(self._sent("POST", path, body))
-
-    def _sent(self, method: str, path: str, body: dict[str, Any] | None) -> bytes:
+    def _sent(self, path: str, body: dict[str, Any] | None = None, type: Any = Any) -> Any:
         try:
-            answer = self._client.request(method, path, json=body)
-        except httpx.HTTPError as error:
+            answer = self._client.request("POST" if body else "GET", path, json=body)
+            if answer.is_error:
+                raise BadInput(f"{answer.url}: {answer.status_code}, {answer.text}")
+            return msgspec.json.decode(answer.content, type=type)
+        except (httpx.HTTPError, httpx.InvalidURL, msgspec.MsgspecError) as error:
             raise BadInput(f"{self._client.base_url}{path}: {brief(error)}") from error
-        if answer.is_error:
-            raise BadInput(f"{self._client.base_url}{path}: {answer.status_code}, {answer.text}")
-        return answer.content
 
 
 def _places(tokens: Ids, listed: Ids) -> list[int]:
@@ -232,16 +214,11 @@ def _places(tokens: Ids, listed: Ids) -> list[int]:
 
 def _listed(steps: Sequence[Step], first: int, size: int = 0) -> Scores:
     """The scores of ``steps``: the listed tokens with the chosen one, or all ``size``."""
+    best = [{each.id: each.logprob for each in step.top_logprobs} for step in steps]
     if size:
-        values = np.full((len(steps), size), -np.inf)
-        for row, step in zip(values, steps, strict=True):
-            row[[each.id for each in step.top_logprobs]] = [
-                each.logprob for each in step.top_logprobs
-            ]
-        return Scores(values, first=first)
-    rows = []
-    for step in steps:
-        best = {each.id: each.logprob for each in step.top_logprobs}
-        rows.append(list({step.id: step.logprob, **best}.items())[: len(step.top_logprobs)])
-    pairs = np.array(rows).reshape(len(steps), -1, 2)
-    return Scores(pairs[..., 1], pairs[..., 0].astype(np.int64), first)
+        return Scores([[row[token] for token in range(size)] for row in best], first=first)
+    for row, step in zip(best, steps, strict=True):
+        if step.id not in row:
+            row.popitem()
+            row[step.id] = step.logprob
+    return Scores([[*row.values()] for row in best], [[*row] for row in best], first)

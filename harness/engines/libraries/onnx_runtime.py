@@ -47,6 +47,7 @@ class OnnxRuntime(Engine):
         self.model = onnxruntime_genai.Model(config)
         self.name = f"ONNX Runtime GenAI {onnxruntime_genai.__version__}"
         self.vocabulary, self._pad = facts["vocab_size"], facts["pad_token_id"]
+        self.longest = libraries.longest(self.vocabulary)
         ends = facts["eos_token_id"]
         self._ends = {ends} if isinstance(ends, int) else set(ends)
         self.context = min(facts["context_length"], LONGEST)
@@ -121,14 +122,18 @@ class OnnxRuntime(Engine):
         return texts
 
     def tokenize(self, text: str) -> Ids:
-        """By the export's tokenizer."""
+        """By the export's tokenizer, which adds nothing to a text unless it is asked to."""
+        return self._encoded(text, special=True)
+
+    def _encoded(self, text: str, special: bool) -> Ids:
+        self.tokenizer.update_options(add_special_tokens=str(special).lower())
         return [int(each) for each in self.tokenizer.encode(text)]
 
     def chat(self, messages: Chat) -> Ids:
         """By the export's template."""
         chat = json.dumps(messages)
         text = self.tokenizer.apply_chat_template(chat, add_generation_prompt=True)
-        return self.tokenize(text)
+        return self._encoded(text, special=False)
 
 
 def _export(path: str, folder: Path, kind: str) -> None:
