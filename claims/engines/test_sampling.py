@@ -92,7 +92,7 @@ def distributions(whole, raw, sampling):
     return torch.stack(rows)
 
 
-def seen(whole, size):
+def tokens_before(whole, size):
     """Which ids come before each token of a text: bool [tokens, V]."""
     masks = torch.zeros(len(whole) - PROMPT, size, dtype=torch.bool)
     for row, end in enumerate(range(PROMPT, len(whole))):
@@ -121,12 +121,14 @@ def test_tokens_are_sampled_from_the_distribution_asked_for(subject, setting, dr
     sampling, _, texts, raw = sampled(subject, draws, setting)
     for number, whole, rows in zip(draws, texts, raw, strict=True):
         chance = draws.generator(number, "places")
-        asked = distributions(whole, rows, sampling).exp()
+        wanted = distributions(whole, rows, sampling).exp()
         other = distributions(whole, rows, without(sampling, setting)).exp()
-        first = seen(whole, subject.vocabulary) if setting == "repetition penalty" else None
+        first = (
+            tokens_before(whole, subject.vocabulary) if setting == "repetition penalty" else None
+        )
         drawn = torch.multinomial(other, 1, generator=chance)[:, 0]
         for name, chosen in (("effect", torch.tensor(whole[PROMPT:])), ("control", drawn)):
-            sample.add(**{name: places(asked, chosen, chance, first)})
+            sample.add(**{name: places(wanted, chosen, chance, first)})
     sample.details["sampling"] = str(sampling)
 
 

@@ -33,6 +33,11 @@ FIELDS = ("id", "says", "needs", "source", "control", "bound", "enough", "toy", 
 PARAMETERS = type(pytest.param())
 
 
+def is_about_engines(needs: Iterable[str]) -> bool:
+    """Whether a claim that needs these capabilities is about what serves a model."""
+    return any(name.startswith("engine-") for name in needs)
+
+
 @dataclass(frozen=True)
 class Declared:
     """A claim's declaration; ``variants`` are the ids of pytest's parameters, if it has any."""
@@ -49,6 +54,11 @@ class Declared:
     toy: bool = False
     slow: bool = False
     variants: tuple[str, ...] = ()
+
+    @property
+    def about_engines(self) -> bool:
+        """Whether it is about what serves a model."""
+        return is_about_engines(self.needs)
 
     @property
     def names(self) -> list[str]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import inspect
 import math
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from assay.harness.checking.catalogue import is_about_engines
 from assay.harness.checking.controls import Damage
 from assay.harness.checking.entries import NotAnExample
 from assay.harness.models import capabilities
@@ -109,11 +110,6 @@ class Claim:
         trace = shortened("".join(traceback.format_exception(error)), STORED)
         why = str(error) if isinstance(error, BadInput) else f"ended in {brief(error)}"
         return self.result(subject, Verdict.INCONCLUSIVE, reason=why, details={ERROR: trace})
-
-
-def is_about_engines(needs: Sequence[str]) -> bool:
-    """Whether a claim that needs these capabilities is about engines."""
-    return any(name.startswith("engine-") for name in needs)
 
 
 @dataclass(frozen=True)

@@ -71,6 +71,12 @@ def number(id: str) -> tuple[str, int]:
     return id[0], int(id[1:])
 
 
+def _about(claim: Declared) -> str:
+    if claim.about_engines:
+        return "what serves a model"
+    return "a network that Assay makes itself" if claim.toy else "the model"
+
+
 def document(claims: Sequence[Declared]) -> list[dict[str, Any]]:
     """A row for each claim, in the order of their numbers; variants are pytest's parameters."""
 
@@ -87,7 +93,7 @@ def document(claims: Sequence[Declared]) -> list[dict[str, Any]]:
                 "claim": claim.says,
                 "kind": claim.kind.value,
                 "needs": list(claim.needs),
-                "about": "a network that Assay makes itself" if claim.toy else "the model",
+                "about": _about(claim),
                 "slow": claim.slow,
                 "source": claim.source,
                 "control": claim.control,

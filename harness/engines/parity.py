@@ -47,11 +47,11 @@ class Beside:
     @property
     def parts(self) -> dict[str, float]:
         """What the weights, the type and the cache, and the engine's arithmetic each change."""
-        found = {"conversion": apart(self.stored, self.exact)}
+        parts = {"conversion": apart(self.stored, self.exact)}
         if self.rounded is not None:
-            found["type and cache"] = apart(self.rounded, self.stored)
-            found["arithmetic"] = apart(self.observed, self.rounded)
-        return {name: each.error for name, each in found.items() if each is not None}
+            parts["type and cache"] = apart(self.rounded, self.stored)
+            parts["arithmetic"] = apart(self.observed, self.rounded)
+        return {name: each.error for name, each in parts.items() if each is not None}
 
 
 def beside(subject: EngineSubject, model: Subject, ids: Ids) -> Beside:
@@ -105,9 +105,9 @@ def lines(values: Mapping[str, Any], before: str = "") -> list[list[str]]:
         if isinstance(value, Mapping):
             rows += lines(value, f"{before}{name}, ")
         else:
-            shown = value if isinstance(value, list) else [value]
+            several = value if isinstance(value, list) else [value]
             text = " to ".join(
-                f"{each:.4g}" if isinstance(each, float) else str(each) for each in shown
+                f"{each:.4g}" if isinstance(each, float) else str(each) for each in several
             )
             rows.append([before + name, text])
     return rows

@@ -63,8 +63,8 @@ class Rows:
         if self.tokens is None:
             return self.values[np.arange(len(self)), chosen]
         listed = self.tokens == chosen[:, None]
-        found = np.where(listed, self.values, -np.inf).max(1)
-        return np.where(listed.any(1), found, np.nan)
+        values = np.where(listed, self.values, -np.inf).max(1)
+        return np.where(listed.any(1), values, np.nan)
 
 
 def rows_of(scores: Scores, vocabulary: int, name: str) -> Rows:

@@ -78,7 +78,7 @@ class EngineSubject(Subject):
         """Continue each request; raises `BadInput`."""
         answers = self._asked("generate", lambda: self.engine.generate(requests, sampling))
         self._require(len(answers), len(requests), "requests")
-        checked = []
+        texts = []
         for each, ids in zip(answers, requests, strict=True):
             new = [int(token) for token in each.ids]
             if not all(0 <= token < self.vocabulary for token in new):
@@ -92,8 +92,8 @@ class EngineSubject(Subject):
                 self._require(len(rows), len(new), "rows for its text")
                 if np.isnan(rows.of(new)).any():
                     raise BadInput(f"{self.name}: gives no score of a token that it chose")
-            checked.append(Text(new, rows))
-        return checked
+            texts.append(Text(new, rows))
+        return texts
 
     def tokenize(self, text: str) -> Ids:
         """The ids of a text; raises `BadInput`."""

@@ -19,7 +19,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from assay.harness.checking import catalogue
 from assay.harness.checking.cases import Case
 from assay.harness.checking.catalogue import is_asked, unknown
-from assay.harness.checking.claim import Session, is_about_engines
+from assay.harness.checking.claim import Session
 from assay.harness.checking.profiles import PROFILES, Profile, check_profile
 from assay.harness.cli.main import cases_of_claims, load, offer, open_engine, served_by
 from assay.harness.engines.interface import Engine
@@ -309,9 +309,7 @@ def choose(
     if not isinstance(requested, Sequence) or not all(isinstance(each, str) for each in requested):
         raise BadInput(f"claims {claims!r}: give numbers such as ['C1', 'C2']")
     declared = [
-        each
-        for each in catalogue.claims()
-        if not each.toy and is_about_engines(each.needs) == about_engines
+        each for each in catalogue.claims() if not each.toy and each.about_engines == about_engines
     ]
     why = unknown(requested, [(each.id, name) for each in declared for name in each.names])
     if why or not requested:

@@ -131,11 +131,11 @@ class Constant(Engine):
 
 
 def test_what_an_engine_lacks_is_named_and_its_claims_do_not_apply() -> None:
-    found = results(subject_of("constant", Constant()), ["I1", "I5", "I8"])
-    reasons = {each.name: each.reason for each in found}
+    rows = results(subject_of("constant", Constant()), ["I1", "I5", "I8"])
+    reasons = {each.name: each.reason for each in rows}
     assert "engine does not implement generate" in str(reasons)
     assert "does not implement tokenize" in str(reasons)
-    assert {each.verdict for each in found if each.id != "I1"} == {Verdict.NOT_APPLICABLE}
+    assert {each.verdict for each in rows if each.id != "I1"} == {Verdict.NOT_APPLICABLE}
 
 
 def test_an_engine_that_says_nothing_breaks_no_law_unseen() -> None:
@@ -190,8 +190,8 @@ def test_the_documented_engine_keeps_the_laws_of_a_sound_server() -> None:
     model = loaded("chat")
     with server(loaded("engine:own:chat").engine) as address:
         subject = subject_of("mine", documented()(address), model)
-        found = results(subject, ["I1", "I2", "I5", "I6", "I8"])
-    verdicts = {each.name: each.verdict.value for each in found}
+        rows = results(subject, ["I1", "I2", "I5", "I6", "I8"])
+    verdicts = {each.name: each.verdict.value for each in rows}
     assert set(verdicts.values()) == {"upheld", "not applicable"}
     assert sum(verdict == "upheld" for verdict in verdicts.values()) == 7
 
@@ -216,9 +216,9 @@ def test_a_bad_server_is_the_reason_of_the_row(damage, claim, verdict, words) ->
             mine.post.__code__ = mine.post.__code__.replace(
                 co_consts=tuple(0.2 if each == 60.0 else each for each in text)
             )
-        found = results(subject_of("mine", mine(address)), [claim])
-    assert found[0].verdict.value == verdict
-    assert words in found[0].reason
+        rows = results(subject_of("mine", mine(address)), [claim])
+    assert rows[0].verdict.value == verdict
+    assert words in rows[0].reason
 
 
 def test_a_server_that_is_not_there_is_one_line() -> None:

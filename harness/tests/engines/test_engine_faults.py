@@ -33,18 +33,18 @@ def caught(fault: str, beside: bool) -> None:
     claims = ENGINE_FAULTS[fault].caught_by
     model = normalising() if fault == "no-normaliser" else loaded(MODELS.get(fault, "chat"))
     subject = subject_of("engine:own", Own(model, fault), model if beside else None)
-    found = results(subject, claims)
+    rows = results(subject, claims)
     for claim in claims:
-        verdicts = [each.verdict for each in found if each.id == claim]
+        verdicts = [each.verdict for each in rows if each.id == claim]
         assert Verdict.REFUTED in verdicts, (claim, verdicts)
 
 
 def kept(model: str, dtype: str) -> None:
     """No law or finding is refuted or undecided on a sound engine."""
-    found = results(loaded(f"engine:own:{model}", model, dtype))
+    rows = results(loaded(f"engine:own:{model}", model, dtype))
     bad = (Verdict.REFUTED, Verdict.INCONCLUSIVE)
-    assert {each.name: each.reason for each in found if each.verdict in bad} == {}
-    assert sum(each.verdict is Verdict.UPHELD for each in found) >= 21
+    assert {each.name: each.reason for each in rows if each.verdict in bad} == {}
+    assert sum(each.verdict is Verdict.UPHELD for each in rows) >= 21
 
 
 @pytest.mark.parametrize("fault", ENGINE_FAULTS)
