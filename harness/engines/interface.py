@@ -81,7 +81,7 @@ class Engine:
     stored = ""
     """The type of its weights, where that is another one: ``int8``, ``q4_k_m``."""
     activations = ""
-    """The type to which inputs of matrix products are rounded, where that is another one."""
+    """What inputs of matrix products are rounded to: ``q8`` in blocks, ``int8`` by row, or ''."""
     cache = ""
     """The type of its cache, where that is another one: ``float16``, ``q8_0``, ``q4_0``."""
     routed = False

@@ -65,15 +65,16 @@ class Continuous(Engine):
         ]
 
     def _answers(self, requests: Sequence[Ids], sampling: Sampling, shared: bool) -> list[Any]:
+        how: dict[str, Any] = {"do_sample": False}
+        if sampling.temperature:
+            how = {"do_sample": True, "temperature": sampling.temperature}
+            how |= {"top_k": sampling.top_k, "top_p": sampling.top_p}
         config = GenerationConfig(
             max_new_tokens=sampling.tokens,
-            do_sample=bool(sampling.temperature),
-            temperature=sampling.temperature or 1.0,
-            top_k=sampling.top_k,
-            top_p=sampling.top_p,
             repetition_penalty=sampling.repetition_penalty,
             eos_token_id=-1,
             pad_token_id=0,
+            **how,
         )
         batching = transformers.ContinuousBatchingConfig(
             page_size=PAGE,

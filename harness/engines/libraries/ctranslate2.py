@@ -40,7 +40,8 @@ class CTranslate2(Engine):
         used = self.generator.compute_type
         self.dtype = next((each for each in ("bfloat16", "float16") if each in used), "float32")
         if used.startswith("int"):
-            self.stored = self.activations = used.partition("_")[0]
+            self.stored = used.partition("_")[0]
+            self.activations = self.stored if self.stored == "int8" else ""
 
     def scores(self, requests: Sequence[Ids], *, cold: bool = True) -> Sequence[Scores]:
         """One pass for all; or the last row of each, after a static prompt that is cached."""

@@ -62,6 +62,8 @@ class OnnxRuntime(Engine):
             self.lacks = {"engine-tokens": reason, "engine-chats": reason}
 
     def _generator(self, requests: int, **options: Any) -> Any:
+        if requests > MOST:
+            raise NotImplementedError(f"it takes at most {MOST} requests at once")
         parameters = onnxruntime_genai.GeneratorParams(self.model)
         longest = {"max_length": self.context, "batch_size": requests}
         parameters.set_search_options(**longest, **options)
@@ -69,8 +71,6 @@ class OnnxRuntime(Engine):
 
     def _batch(self, requests: Sequence[Ids]) -> Any:
         """Requests [batch, n], padded on the right as `Tokenizer.encode_batch` does."""
-        if len(requests) > MOST:
-            raise NotImplementedError(f"it takes at most {MOST} requests at once")
         longest = max(map(len, requests))
         rows = [[*ids, *[self._pad] * (longest - len(ids))] for ids in requests]
         return np.array(rows, dtype=np.int32)
