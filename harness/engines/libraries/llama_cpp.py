@@ -14,7 +14,7 @@ from assay.harness.engines import libraries
 from assay.harness.engines.interface import Chat, Engine, Generated, Ids, Sampling, Scores
 from assay.harness.results.errors import BadInput, brief
 
-USUAL = {"cache": "float16", "flash": "auto", "best": "", "threads": "1", "seconds": "120"}
+USUAL = {"cache": "float16", "flash": "", "best": "", "threads": "1", "seconds": "120"}
 """The options, with what they are where they are left out."""
 
 CACHES = {"float32": "F32", "float16": "F16", "q8_0": "Q8_0", "q4_0": "Q4_0"}
@@ -59,6 +59,8 @@ class LlamaCpp(Engine):
     def __init__(self, what: str) -> None:
         path, self.options = libraries.read(what, USUAL)
         self.cache = self.options["cache"]
+        if not self.options["flash"]:
+            self.options["flash"] = "off" if self.cache == "float32" else "auto"
         if self.cache not in CACHES:
             raise BadInput(f"cache={self.cache}: choose from {', '.join(CACHES)}")
         self._server, self._path = None, path
@@ -80,6 +82,8 @@ class LlamaCpp(Engine):
         (self._letter, *_) = self._sent("/tokenize", {"content": "a"})["tokens"]
         kind = facts["meta"].get("ftype", "")
         self.dtype = TYPES.get(kind, "float32")
+        if self.options["flash"] != "off" and self.cache == "float32":
+            self.cache = "float16"  # flash attention on a CPU is as exact as that
         if kind not in TYPES:
             self.stored, self.activations = kind.lower(), "q8"
 
@@ -97,7 +101,8 @@ class LlamaCpp(Engine):
         parameters = xllamacpp.CommonParams()
         parameters.model.path = self._path
         parameters.n_parallel, parameters.n_ctx = SLOTS, SLOTS * POSITIONS
-        kind = getattr(xllamacpp.ggml_type, f"GGML_TYPE_{CACHES[self.cache]}")
+        cache = CACHES[self.options["cache"]]
+        kind = getattr(xllamacpp.ggml_type, f"GGML_TYPE_{cache}")
         parameters.cache_type_k = parameters.cache_type_v = kind
         name = {"on": "ENABLED", "off": "DISABLED"}.get(flash, "AUTO")
         parameters.flash_attn_type = getattr(

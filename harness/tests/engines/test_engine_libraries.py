@@ -13,6 +13,7 @@ from assay.harness.engines import libraries, middle
 from assay.harness.engines.own import Own
 from assay.harness.results.errors import BadInput
 from assay.harness.results.verdicts import Verdict
+from assay.harness.tests.support import gguf_written
 from assay.harness.tests.support.engines import loaded, results
 from assay.harness.tests.support.openai_interface import served
 
@@ -22,14 +23,15 @@ KNOWN = {"onnxruntime": {"I7"}}
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny Llama with a tokenizer; ONNX Runtime takes heads of 16 numbers and more."""
+    """A tiny Llama with a tokenizer; caches in blocks take heads of 32 numbers."""
     tokenizer = loaded("chat").tokenizer
     path: Path = tmp_path_factory.mktemp("engines") / "tiny"
     torch.manual_seed(0)
-    sizes = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2}
-    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "initializer_range": 0.15}
+    sizes = {"hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 2}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
     ids = {each: getattr(tokenizer, each) for each in ("bos_token_id", "eos_token_id")}
-    config = LlamaConfig(vocab_size=len(tokenizer), pad_token_id=0, **sizes, **heads, **ids)
+    shape = {**sizes, **heads, "initializer_range": 0.15}
+    config = LlamaConfig(vocab_size=len(tokenizer) + 8, pad_token_id=0, **shape, **ids)
     LlamaForCausalLM(config).save_pretrained(path)
     tokenizer.save_pretrained(path)
     return path
@@ -46,6 +48,18 @@ def test_onnx_runtime_is_not_accused(folder: Path) -> None:
     sound(f"engine:onnxruntime:{folder}", str(folder))
 
 
+@pytest.mark.parametrize(
+    ("kind", "cache"), [("F32", "float32"), ("F16", "float16"), ("Q8_0", "q8_0")]
+)
+def test_llama_cpp_is_not_accused(folder: Path, kind: str, cache: str) -> None:
+    pytest.importorskip("xllamacpp")
+    pytest.importorskip("gguf")
+    file = folder.parent / f"{kind}.gguf"
+    gguf_written.written(file, kind, folder=folder)
+    sound(f"engine:llama.cpp:{file},cache={cache}", str(folder))
+
+
+@pytest.mark.nightly  # it takes a minute
 def test_continuous_batching_is_not_accused(folder: Path) -> None:
     pytest.importorskip("transformers", "5.20")
     sound(f"engine:transformers:{folder}", str(folder))
