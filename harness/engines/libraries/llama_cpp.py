@@ -123,7 +123,7 @@ class LlamaCpp(Engine):
 
         def read(prompts: list[Ids]) -> Scores:  # one after another: alone is to be alone
             rows = [self._next(each, not cold, self.best) for each in prompts]
-            return _listed(rows, len(prompts[0]) - 1, size)
+            return _listed(rows, len(prompts[0]) - 1, size, chosen=False)
 
         with ThreadPoolExecutor(SLOTS) as pool:
             return list(pool.map(read, libraries.prefixes(requests, cold)))
@@ -217,13 +217,13 @@ def _places(tokens: Ids, listed: Ids) -> list[int]:
     return places
 
 
-def _listed(steps: Sequence[Step], first: int, size: int = 0) -> Scores:
-    """The scores of ``steps``: the listed tokens with the chosen one, or all ``size``."""
+def _listed(steps: Sequence[Step], first: int, size: int = 0, chosen: bool = True) -> Scores:
+    """The scores of ``steps``: the best ones, with the ``chosen`` one, or all ``size``."""
     best = [{each.id: each.logprob for each in step.top_logprobs} for step in steps]
     if size:
         return Scores([[row[token] for token in range(size)] for row in best], first=first)
     for row, step in zip(best, steps, strict=True):
-        if step.id not in row:
+        if chosen and step.id not in row:
             row.popitem()
             row[step.id] = step.logprob
     return Scores([[*row.values()] for row in best], [[*row] for row in best], first)

@@ -14,6 +14,9 @@ from assay.harness.engines.interface import Engine, Generated, Ids, Sampling, Sc
 USUAL = {"type": "float32", "cache": "auto", "longest": "256"}
 """The options, with what they are where they are left out."""
 
+BLOCK = 16
+"""Tokens of a block of the cache: shorter prefixes are not cached, and prompts are short."""
+
 
 class Vllm(Engine):
     """``FOLDER[,type=float32|bfloat16][,cache=auto|fp8|…][,longest=N]``."""
@@ -28,6 +31,7 @@ class Vllm(Engine):
             max_model_len=self.context,
             max_logprobs=-1,
             enable_prefix_caching=True,
+            block_size=BLOCK,
             enforce_eager=True,
         )
         self.dtype = options["type"]
