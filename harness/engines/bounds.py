@@ -30,10 +30,10 @@ spread.  In fewer bits, three to five times the floors for models
 (`harness.models.reference.tolerances`).
 """
 
-INPUTS = {"q8": 0.2, "int8": 0.5}
+INPUTS = {"q8": 0.4, "int8": 0.8}
 """The same for inputs of matrix products in 8 bits: ``q8`` in blocks, ``int8`` by row, where all
-numbers share the scale of the largest.  Rounded so in transformers, inputs move the scores of
-Qwen2.5-Coder-0.5B by 0.16 in blocks of 128, and by 0.43 by row.
+numbers share the scale of the largest.  About twice what inputs that are rounded so in
+transformers change in Qwen2.5-Coder-0.5B: 0.16 in blocks of 128, 0.43 by row.
 """
 
 REPEATED = {"float64": 1e-12, "float32": 1e-5, "float16": 1e-4, "bfloat16": 2e-4}

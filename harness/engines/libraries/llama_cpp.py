@@ -63,7 +63,8 @@ class LlamaCpp(Engine):
             self.options["flash"] = "off" if self.cache == "float32" else "auto"
         if self.cache not in CACHES:
             raise BadInput(f"cache={self.cache}: choose from {', '.join(CACHES)}")
-        self._server, self._path = None, path
+        self._server: Any = None
+        self._path = path
         if not path.startswith("http"):
             if not Path(path).is_file():
                 raise BadInput(f"{path}: no such file")

@@ -14,8 +14,8 @@ from assay.harness.engines.interface import Engine, Generated, Ids, Sampling, Sc
 USUAL = {"type": "float32", "cache": "auto", "longest": "256"}
 """The options, with what they are where they are left out."""
 
-BLOCK = 16
-"""Tokens of a block of the cache: shorter prefixes are not cached, and prompts are short."""
+BLOCK = 32
+"""Tokens of a block of the cache, the fewest on a CPU: no shorter prefix is cached."""
 
 
 class Vllm(Engine):
@@ -38,7 +38,11 @@ class Vllm(Engine):
         self.cache = "" if options["cache"] == "auto" else options["cache"]
         self.name = f"vLLM {vllm.__version__}"
         self.vocabulary = self.llm.llm_engine.model_config.get_vocab_size()
-        self.longest = libraries.longest(self.vocabulary)
+        self.longest = 2 * libraries.longest(self.vocabulary) + 8
+        if self.longest <= BLOCK:
+            self.lacks = {
+                "engine-prefix-cache": f"it caches no prefix shorter than {BLOCK} tokens"
+            }
 
     def scores(self, requests: Sequence[Ids], *, cold: bool = True) -> Sequence[Scores]:
         """Of each prompt position; or the next token's, after what the prefix cache has."""
