@@ -238,7 +238,7 @@ def test_laws_at_a_glance(benchmark, report, pytestconfig, tmp_path, stopwatch, 
     ):
         report.figure(run.name, what, np.array([number]), goal, at_most=True)
     verdicts = Counter(each["verdict"] for each in result.claims)
-    by_id = Counter()
+    by_id: Counter[str] = Counter()
     for law in result.laws:
         by_id[law["id"]] += law["seconds"]
     report.also(verdicts=verdicts, undecided=result.undecided, seconds_by_law=by_id.most_common())

@@ -52,6 +52,8 @@ def test_scores_while_decoding_are_those_of_the_finished_text(subject, how, draw
         raise Missing("engine-generated-scores: greedy search makes processed scores certain")
     text = generated(subject, ids, sampling)
     again, allowed = plain(subject, [*ids, *text.ids])
+    if again.tokens is not None and text.scores.values.shape[1] == 1:
+        raise Missing("engine-scores: the best scores alone need not have the chosen token")
     same(check, again, text.scores, allowed)
     rejects(check, again, text.scores.moved(1), allowed)
 

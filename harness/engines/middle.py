@@ -5,11 +5,13 @@ What separates it from float64 is rounding; what separates the engine from it, t
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 import transformers
-from torch import Tensor
+from torch import Tensor, nn
 
 from assay.harness.engines import bounds
 from assay.harness.engines.interface import Ids, Scores
@@ -55,11 +57,28 @@ class RoundedCache(transformers.DynamicCache):
         return super().update(keys, values, layer_idx, *args, **kwargs)
 
 
+@contextmanager
+def rounded_inputs(model: Any, kind: str) -> Iterator[None]:
+    """``model`` while inputs of its linear layers are rounded to the type ``kind``; '' is none."""
+
+    def round_input(layer: Any, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return (rounded(inputs[0], kind), *inputs[1:])
+
+    layers = [each for each in model.modules() if kind and isinstance(each, nn.Linear)]
+    handles = [each.register_forward_pre_hook(round_input) for each in layers]
+    try:
+        yield
+    finally:
+        for each in handles:
+            each.remove()
+
+
 def scores(subject: EngineSubject, model: Subject, ids: Ids) -> Rows:
-    """The log-probabilities of ``model``, in the engine's type, with the engine's cache."""
+    """The log-probabilities of ``model``, in the engine's types, with the engine's cache."""
     engine = subject.engine
-    if not engine.cache or engine.cache == engine.dtype:
-        return bounds.of_model(model, ids, engine)
     prompt = torch.tensor([ids], device=model.device)
-    output = model(prompt, cache=RoundedCache(engine.cache), keep=True, states=False)
+    with rounded_inputs(model.model, engine.activations):
+        if not engine.cache or engine.cache == engine.dtype:
+            return bounds.of_model(model, ids, engine)
+        output = model(prompt, cache=RoundedCache(engine.cache), keep=True, states=False)
     return rows_of(Scores(output.rows["logits"][0]), engine.vocabulary, model.name)

@@ -12,8 +12,17 @@ from assay.harness.results.errors import BadInput, NotHere, brief
 GROUP = "assay.engines"
 """The group of entry points: each is a function (or class) from WHAT to an `Engine`."""
 
-BUILT_IN: dict[str, str] = {}
-"""Engines that come with Assay, by name: a function as ``module:name``, imported when needed."""
+LIBRARIES = "assay.harness.engines.libraries"
+
+BUILT_IN = {
+    "ctranslate2": f"{LIBRARIES}.ctranslate2:CTranslate2",
+    "llama.cpp": f"{LIBRARIES}.llama_cpp:LlamaCpp",
+    "onnxruntime": f"{LIBRARIES}.onnx_runtime:OnnxRuntime",
+    "openai": f"{LIBRARIES}.openai_server:OpenAIServer",
+    "transformers": f"{LIBRARIES}.continuous:Continuous",
+    "vllm": f"{LIBRARIES}.vllm:Vllm",
+}
+"""Engines that come with Assay, by name: a class as ``module:name``, imported when needed."""
 
 
 def names() -> list[str]:

@@ -119,9 +119,9 @@ def apart(one: Rows, other: Rows) -> Apart | None:
     """How far the rows of positions that both have are apart; None where there are none.
 
     Row by row ‖a - b‖ / ‖b - mean b‖ over the listed tokens, at most over those that both list.
-    A best k lists no token less probable than its last: a token that only the other lists counts
-    by how much it exceeds that.  Where one row lists few tokens, the unit is 1 nat.  Infinite
-    where a number is NaN.
+    A best k lists no token less probable than its last but one: a token that only the other lists
+    counts by how much it exceeds that.  Where one row lists few tokens, the unit is 1 nat.
+    Infinite where a number is NaN.
     """
     start, stop = max(one.first, other.first), min(one.end, other.end)
     if stop <= start:
@@ -163,9 +163,16 @@ def _listed(a: Array, mine: Listed, b: Array, theirs: Listed) -> tuple[Array, Ar
     for token in of_a.keys() | of_b.keys():
         x, y = of_a.get(token), of_b.get(token)
         if x is None and y is not None:
-            x = min(y, min(of_a.values()))
+            x = min(y, _least(of_a))
         elif y is None and x is not None:
-            y = min(x, min(of_b.values()))
+            y = min(x, _least(of_b))
         pairs.append((x, y))
     first, second = np.asarray(pairs, dtype=np.float64).T
     return first, second
+
+
+def _least(listed: dict[int, float]) -> float:
+    """What no token beside ``listed`` exceeds: its least probable one may be the chosen token, of
+    whatever probability, beside the best.
+    """
+    return sorted(listed.values())[1] if len(listed) > 1 else math.inf

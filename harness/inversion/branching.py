@@ -107,7 +107,9 @@ class _Row:
         chain, end = self.goal.new_empty(0), self.n if self.round <= ALONE else place
         if begin < end:
             self.tried[begin:end] += 1
-            chain = self.prefixes.extend(self.guess[None, begin:end])[0, place - begin :]
+            states = self.prefixes.extend(self.guess[None, begin:end])
+            assert states is not None  # these prefixes have a cache
+            chain = states[0, place - begin :]
         tried = self.goal.new_empty(0, self.goal.shape[1])
         if len(tokens):
             parts = [p for _, p in self.prefixes.states_at(places, tokens[None])]

@@ -54,6 +54,17 @@ def test_a_best_k_is_compared_by_the_tokens_that_it_lists() -> None:
     assert best.of(tokens[:, 1]) == pytest.approx(values[:, 1])
 
 
+def test_a_chosen_token_beside_the_best_bounds_no_other() -> None:
+    rows = whole(Scores(LOGITS))
+    values, tokens = (each.numpy() for each in torch.from_numpy(rows.values).topk(4))
+    worst, last = (each.numpy() for each in torch.from_numpy(rows.values).min(1, keepdim=True))
+    chosen = Rows(np.hstack([values[:, :3], worst]), np.hstack([tokens[:, :3], last]))
+    assert apart(chosen, Rows(values, tokens)).error == 0.0
+    assert apart(Rows(worst, last), Rows(values, tokens)).error == 0.0
+    damaged = Rows(chosen.values + np.eye(4)[0], chosen.tokens)
+    assert apart(damaged, Rows(values, tokens)).error > 0.3
+
+
 def test_nan_is_infinitely_far() -> None:
     rows = whole(Scores(LOGITS))
     broken = Rows(np.where(np.arange(16) == 3, math.nan, rows.values))

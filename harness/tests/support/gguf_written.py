@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +27,22 @@ INNER = {
 """The format's names of a llama's modules."""
 
 
-def written(path: Path, kind: str, architecture: str = "llama") -> LlamaForCausalLM:
-    """Write a model's weights in the type ``kind`` (F32, F16, Q8_0, …); the model in float32."""
+def written(
+    path: Path, kind: str, architecture: str = "llama", folder: Path | None = None
+) -> LlamaForCausalLM:
+    """Write a model's weights in the type ``kind`` (F32, F16, Q8_0, …); the model in float32.
+
+    A ``folder`` with the model is written with its tokenizer, which a server needs.
+    """
     import gguf
 
-    source = dense(path.parent / "dense", torch.float32)
+    source = folder or dense(path.parent / "dense", torch.float32)
     model = LlamaForCausalLM.from_pretrained(source, dtype=torch.float32).eval()
     writer = gguf.GGUFWriter(path, architecture)
     _describe(writer, model.config)
+    if folder is not None:
+        _describe_tokens(writer, folder, model.config.vocab_size)
+    writer.add_file_type({"F32": 0, "F16": 1, "Q4_0": 2, "Q8_0": 7}.get(kind, 0))
     chosen = getattr(gguf.GGMLQuantizationType, kind)
     for name, weight in model.state_dict().items():
         array = _arranged(name, weight.numpy(), model.config)
@@ -58,6 +67,27 @@ def _describe(writer: Any, config: Any) -> None:
     writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
     writer.add_rope_dimension_count(config.hidden_size // config.num_attention_heads)
     writer.add_vocab_size(config.vocab_size)
+
+
+def _describe_tokens(writer: Any, folder: Path, size: int) -> None:
+    """The tokenizer of ``folder``; the ids after its own are filled up to ``size``."""
+    tokenizer = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+    special = {each["id"]: each["content"] for each in tokenizer["added_tokens"]}
+    vocabulary = tokenizer["model"]["vocab"]
+    names = sorted(vocabulary, key=vocabulary.get)
+    # transformers adds this one to a tokenizer that it reads from a GGUF file without it.
+    fill = ["<|endoftext|>", *(f"[{i}]" for i in range(len(names) + 1, size))]
+    types = [3 if i in special else 1 for i in range(len(names))]
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("llama-bpe")
+    writer.add_token_list([*names, *fill])
+    writer.add_token_types([*types, 3, *[5] * (len(fill) - 1)])
+    merges = tokenizer["model"]["merges"]
+    writer.add_token_merges([each if isinstance(each, str) else " ".join(each) for each in merges])
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+    writer.add_add_bos_token(True)
+    writer.add_chat_template((folder / "chat_template.jinja").read_text(encoding="utf-8"))
 
 
 def _name(name: str) -> str:

@@ -1,0 +1,50 @@
+"""Engines that come with Assay, each by its own library's public interface (docs/engines.md).
+
+Their libraries are imported when an engine is opened; none is required to install Assay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from assay.harness.engines.interface import Generated, Ids, Scores, parts
+from assay.harness.results.errors import BadInput
+
+
+def read(what: str, usual: Mapping[str, str]) -> tuple[str, dict[str, str]]:
+    """``PATH,NAME=VALUE,…`` in parts, with ``usual`` for options that are left out.
+
+    Raises `BadInput` for options that there are not.
+    """
+    path, options = parts(what)
+    if unknown := sorted(options.keys() - usual.keys()):
+        raise BadInput(f"{what}: no option {unknown[0]!r}; there are {', '.join(usual)}")
+    if not path:
+        raise BadInput("an engine needs a path or an address")
+    return path, {**usual, **options}
+
+
+def number(options: Mapping[str, str], name: str) -> int:
+    """A number of ``options``; raises `BadInput`."""
+    if not options[name].isdecimal():
+        raise BadInput(f"{name}={options[name]}: is no number")
+    return int(options[name])
+
+
+def longest(vocabulary: int) -> int:
+    """Tokens of the longest usual prompt: 64 requests are scored at once, row by row."""
+    return 32 if vocabulary < 2**15 else 8
+
+
+def prefixes(requests: Sequence[Ids], cold: bool) -> list[list[Ids]]:
+    """The prefixes of each request whose next token is scored: all of them, or the last one."""
+    return [
+        [list(ids[:end]) for end in range(1 if cold else len(ids), len(ids) + 1)]
+        for ids in requests
+    ]
+
+
+def chosen(prompt: Ids, new: Ids, scores: Iterable[float]) -> Generated:
+    """A text with the log-probabilities of its own tokens alone."""
+    values = [[each] for each in scores]
+    return Generated(new, Scores(values, [[each] for each in new], len(prompt) - 1))
