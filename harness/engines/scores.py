@@ -173,6 +173,6 @@ def _listed(a: Array, mine: Listed, b: Array, theirs: Listed) -> tuple[Array, Ar
 
 def _least(listed: dict[int, float]) -> float:
     """What no token beside ``listed`` exceeds: its least probable one may be the chosen token, of
-    whatever probability, beside the best.
+    whatever probability, beside the best.  One alone is the best.
     """
-    return sorted(listed.values())[1] if len(listed) > 1 else math.inf
+    return sorted(listed.values())[:2][-1]

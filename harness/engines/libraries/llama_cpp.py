@@ -68,7 +68,6 @@ class LlamaCpp(Engine):
         if not path.startswith("http"):
             if not Path(path).is_file():
                 raise BadInput(f"{path}: no such file")
-            self.weights = path
         else:
             self.lacks = {"engine-restart": "the server was started elsewhere"}
         self.restart()
@@ -87,6 +86,7 @@ class LlamaCpp(Engine):
             self.cache = "float16"  # flash attention on a CPU is as exact as that
         if kind not in TYPES:
             self.stored, self.activations = kind.lower(), "q8"
+            self.weights = "" if path.startswith("http") else path
 
     def restart(self) -> None:
         """Begin another server, with nothing cached."""
