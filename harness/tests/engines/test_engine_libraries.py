@@ -75,6 +75,7 @@ def sound(spec: str, against: str) -> None:
 
 
 def test_a_server_of_the_openai_interface_is_not_accused() -> None:
+    pytest.importorskip("httpx")
     own = Own(loaded("chat"))
     with served(own) as address:
         spec = f"engine:openai:{address},vocabulary={own.vocabulary},best=20"
@@ -91,6 +92,7 @@ def test_a_server_of_the_openai_interface_is_not_accused() -> None:
     ],
 )
 def test_what_a_server_does_not_give_is_named(without: str, lost: str) -> None:
+    pytest.importorskip("httpx")
     own = Own(loaded("chat"))
     with served(own, [without]) as address:
         engine = assay.engine("openai", f"{address},vocabulary={own.vocabulary}")
@@ -98,6 +100,7 @@ def test_what_a_server_does_not_give_is_named(without: str, lost: str) -> None:
 
 
 def test_a_model_that_a_server_does_not_serve_is_rejected() -> None:
+    pytest.importorskip("httpx")
     own = Own(loaded("chat"))
     with served(own) as address, pytest.raises(BadInput, match="serves own, and no 'other'"):
         assay.engine("openai", f"{address},vocabulary=384,model=other")
