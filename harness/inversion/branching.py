@@ -24,7 +24,7 @@ from assay.harness.inversion.token_by_token import SearchResult
 from assay.harness.models.subject import Subject
 from assay.harness.models.subject.memo import memo
 
-TEMPER = 1 / 8
+TEMPER = 1 / 16
 """What half a squared distance counts: residuals are not normal, and their covariance is made of
 few states."""
 
