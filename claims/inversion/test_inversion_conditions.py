@@ -43,7 +43,7 @@ TIMES, ROOM = 100.0, 1.1
     source="003, 'removing the language modeling head reduces the number of iterations'",
     bound=Bound(censored_median, above=TIMES),
     control="no head, from two starts",
-    draws=6,
+    draws=12,
     costly=True,
 )
 @pytest.mark.parametrize(

@@ -216,7 +216,6 @@ def _own_text(subject: Subject) -> Tensor | None:
             torch.manual_seed(4)
             texts: Tensor = model.generate(
                 subject.content(first.to(subject.device)),
-                attention_mask=torch.ones_like(first).to(subject.device),
                 min_new_tokens=LENGTH - 1,
                 max_new_tokens=LENGTH - 1,
                 repetition_penalty=1.0,

@@ -33,6 +33,9 @@ POOR = 0.9
 """The share of held-out tokens that the linear map ranks first, below which the forward map does,
 and unsure places are branched."""
 
+MANY = 16384
+"""Tokens of a vocabulary through which a search token by token is quick."""
+
 TRIES = 2
 """Guesses at a place, before it is searched."""
 
@@ -126,7 +129,8 @@ class _Search:
         everyone = torch.arange(len(self.goal), device=self.goal.device)
         self._guess(everyone, self.map.likeliest(self.goal))
         tell(0, self.result)
-        if self.map.share < POOR and self._prefixes(1).branching(self.goal.shape[1]):
+        poor = self.map.share < POOR and self.subject.vocabulary > MANY
+        if poor and self._prefixes(1).branching(self.goal.shape[1]):
             self._branch(tell, keep)
         while True:
             while len(rows := (~self.final.all(1)).nonzero()[:, 0]):

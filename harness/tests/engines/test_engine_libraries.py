@@ -37,17 +37,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.nightly  # `tox -e engines` installs what it needs
 @pytest.mark.parametrize("how", ["", ",type=int8"])
 def test_ctranslate2_is_not_accused(folder: Path, how: str) -> None:
     pytest.importorskip("ctranslate2")
     sound(f"engine:ctranslate2:{folder}{how}", str(folder))
 
 
+@pytest.mark.nightly  # `tox -e engines` installs what it needs
 def test_onnx_runtime_is_not_accused(folder: Path) -> None:
     pytest.importorskip("onnxruntime_genai")
     sound(f"engine:onnxruntime:{folder}", str(folder))
 
 
+@pytest.mark.nightly  # `tox -e engines` installs what it needs
 @pytest.mark.parametrize(
     ("kind", "cache"), [("F32", "float32"), ("F16", "float16"), ("Q8_0", "q8_0")]
 )
@@ -74,6 +77,7 @@ def sound(spec: str, against: str) -> None:
     assert sum(each.verdict is Verdict.UPHELD for each in every) >= 5
 
 
+@pytest.mark.nightly  # `tox -e engines` installs what it needs
 def test_a_server_of_the_openai_interface_is_not_accused() -> None:
     pytest.importorskip("httpx")
     own = Own(loaded("chat"))
@@ -82,6 +86,7 @@ def test_a_server_of_the_openai_interface_is_not_accused() -> None:
         sound(spec, "chat")
 
 
+@pytest.mark.nightly  # `tox -e engines` installs what it needs
 @pytest.mark.parametrize(
     ("without", "lost"),
     [
@@ -99,6 +104,7 @@ def test_what_a_server_does_not_give_is_named(without: str, lost: str) -> None:
     assert without in engine.lacks[lost]
 
 
+@pytest.mark.nightly  # `tox -e engines` installs what it needs
 def test_a_model_that_a_server_does_not_serve_is_rejected() -> None:
     pytest.importorskip("httpx")
     own = Own(loaded("chat"))
@@ -122,6 +128,7 @@ def test_the_middle_column_rounds_inputs_of_linear_layers() -> None:
         assert torch.equal(layer(ids), layer(ids))
 
 
+@pytest.mark.nightly  # `tox -e engines` installs what it needs
 def test_llama_cpp_gives_every_generated_token_its_score() -> None:
     places = pytest.importorskip("assay.harness.engines.libraries.llama_cpp")._places
     assert places([7, 5, 7, 9], [7, 9]) == [0, 3]
