@@ -26,10 +26,10 @@ class Grouped(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
         config.option.loadscopereorder = False  # laws were collected first
         super().__init__(config, log)
         self._subjects = RunRequest.of(config).subjects
-        self._lines = together.lines(config)
+        self._lines, self._apart = together.lines(config), together.apart(config)
         models = len(RunRequest.of(config).models)
         self._by_model = models >= MANY * len(config.getoption("tx") or ())
 
     def _split_scope(self, nodeid: str) -> str:
         """The group of a test."""
-        return together.group_of(nodeid, self._subjects, self._lines, self._by_model)
+        return together.group_of(nodeid, self._subjects, self._lines, self._by_model, self._apart)

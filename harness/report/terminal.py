@@ -20,7 +20,7 @@ from assay.harness.results.verdicts import Counterexample, Result, Verdict
 MOST_INPUT = 2000
 
 SCREEN = 40
-"""Of more laws or findings of a model, only those that want attention have a row."""
+"""Of a run of more claims, only those that want attention have a row."""
 
 
 def print_table(
@@ -34,7 +34,7 @@ def print_table(
 ) -> None:
     """Print the run: a header, tables of laws and findings per subject, counterexamples.
 
-    Of more than `SCREEN` claims those that are upheld share a line by number; laws that break at
+    Of more than `SCREEN` claims, those that are upheld share a line by number; laws that break at
     one place share a counterexample, and the library's known defects have none.  With ``verbose``
     each has its own.  ``judgements`` is keyed by (claim name, subject).  Claims that do
     not apply are one line per subject unless ``explain`` is true; then claims show their controls
@@ -43,8 +43,9 @@ def print_table(
     glyphs = Glyphs(console)
     _print(console, glyphs, _header(run, results), style="bold")
     groups = words.by_subject(run, results)
+    brief = not (explain or verbose) and len(results) > SCREEN
     for subject, rows in groups.items():
-        _print_subject(console, glyphs, run, subject, rows, judgements or {}, explain, verbose)
+        _print_subject(console, glyphs, run, subject, rows, judgements or {}, explain, brief)
         _print_faults(console, glyphs, rows, verbose)
     console.print()
     for line in closing.lines(run, results):
@@ -80,7 +81,7 @@ def _print_subject(
     rows: list[Result],
     judgements: Judgements,
     explain: bool,
-    verbose: bool,
+    brief: bool,
 ) -> None:
     console.print()
     record = run.subjects.get(subject) or SubjectRecord()
@@ -99,9 +100,7 @@ def _print_subject(
         (inapplicable if absent else applied).append(row)
     roomy = console.width >= ROOMY
     laws, findings = (
-        _in_brief(console, glyphs, each)
-        if not (explain or verbose) and len(each) > SCREEN
-        else each
+        _in_brief(console, glyphs, each) if brief and each else each
         for each in words.by_kind(applied)
     )
     if laws:

@@ -29,6 +29,16 @@ def test_a_group_is_a_file_on_a_model_or_a_model(test: str, by_file: str, by_mod
     assert together.group_of(test, MODELS, GROUPS, True) == by_model
 
 
+def test_in_folders_apart_a_group_is_a_function() -> None:
+    tests = [
+        f"{file}::{name}"
+        for file in ("claims/cache/test_0.py", "claims/order/test_1.py")
+        for name in ("test_x[tiny:gpt2-a]", "test_x[tiny:gpt2-b]", "test_y[tiny:gpt2-b]")
+    ]
+    groups = [together.group_of(each, MODELS, GROUPS, False, ("claims/cache/",)) for each in tests]
+    assert groups == ["test_0-test_x-2"] * 2 + ["test_0-test_y-2"] + ["test_1-2"] * 3
+
+
 def test_groups_are_numbered_in_their_order() -> None:
     files = [f"claims/test_{number}.py::test_x[tiny:0]" for number in range(5)]
     assert [together.turn(test, GROUPS) for test in files] == [2, 0, 2, 1, 0]
@@ -40,3 +50,4 @@ def test_the_groups_of_the_suite_are_files_of_claims(pytestconfig: pytest.Config
     assert files
     assert len(set(files)) == len(files)
     assert all((ROOT / file).is_file() for file in files)
+    assert all((ROOT / folder).is_dir() for folder in together.apart(pytestconfig))
