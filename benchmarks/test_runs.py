@@ -226,6 +226,7 @@ def test_laws_at_a_glance(benchmark, report, pytestconfig, tmp_path, stopwatch, 
     torch.set_num_threads(1)
     unit = min(pass_seconds() for _ in range(5))
     torch.set_num_threads(threads)
+    float32 = 4e-9 * sum(each.numel() for each in model.model.parameters())
     run = Run(model.name, LAWS)
     result = benchmark.pedantic(lambda: measured(run, tmp_path, threads), rounds=1, iterations=1)
     report.figure(run.name, "seconds of a pass of 128 tokens", np.array([unit]))
@@ -235,6 +236,7 @@ def test_laws_at_a_glance(benchmark, report, pytestconfig, tmp_path, stopwatch, 
         ("seconds until the first verdict", result.first, FIRST),
         ("core-seconds", result.core_seconds, None),
         ("laws without a verdict", len(result.undecided), 0),
+        ("GB resident at the peak", result.peak / GIGABYTE, 2 * float32 + 1),
     ):
         report.figure(run.name, what, np.array([number]), goal, at_most=True)
     verdicts = Counter(each["verdict"] for each in result.claims)
