@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.metadata import version
 
 import numpy as np
 import pytest
@@ -244,7 +245,7 @@ def test_runs_are_saved_and_compared_by_pytest_benchmark(project: Project):
     (file,) = (project.folder / "kept").glob("*/*.json")
     machine = json.loads(file.read_text())["machine_info"]
     assert machine["dtype"] == "float32"
-    assert machine["torch"] == torch.__version__
+    assert machine["torch"] == version("torch")
     assert "node" not in machine
     command = [sys.executable, "-m", "pytest_benchmark", "compare", file]
     compared = subprocess.run(command, cwd=project.folder, capture_output=True, text=True)
