@@ -142,7 +142,7 @@ STEPS = [
         *(of_trained, LATE | {300.0: UPHELD, 20.0: REFUTED}),
     ),
     (
-        *(close.test_a_smaller_shift_cannot_be_met, WAY | {"prompts": 96}),
+        *(close.test_a_smaller_shift_cannot_be_met, WAY | {"prompts": 192}),
         *(smaller_shift, LATE | {20.0: REFUTED}),
     ),
     (
@@ -181,7 +181,7 @@ def test_e4_runs_on_more_blocks_than_draws(monkeypatch):
     monkeypatch.setattr(untrained, "DOCUMENTED", Way(steps=2))
     claim = untrained.test_the_deeper_the_less_is_recovered
     result = verdict(claim, deep, Profile("test", examples=0, shrink=0))
-    assert (result.verdict, result.examples) == (OPEN, 24)
+    assert (result.verdict, result.examples) == (OPEN, untrained.OF_DEPTHS)
     depths = some_depths(deep)
     assert (depths[0], depths[-1], len(depths)) == (1, 48, untrained.MANY_DEPTHS)
 
