@@ -10,6 +10,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 import assay
 from assay.harness.engines import libraries, middle
+from assay.harness.engines.libraries import llama_cpp
 from assay.harness.engines.own import Own
 from assay.harness.results.errors import BadInput
 from assay.harness.results.verdicts import Verdict
@@ -77,16 +78,13 @@ def sound(spec: str, against: str) -> None:
     assert sum(each.verdict is Verdict.UPHELD for each in every) >= 5
 
 
-@pytest.mark.nightly  # `tox -e engines` installs what it needs
 def test_a_server_of_the_openai_interface_is_not_accused() -> None:
-    pytest.importorskip("httpx")
     own = Own(loaded("chat"))
     with served(own) as address:
         spec = f"engine:openai:{address},vocabulary={own.vocabulary},best=20"
         sound(spec, "chat")
 
 
-@pytest.mark.nightly  # `tox -e engines` installs what it needs
 @pytest.mark.parametrize(
     ("without", "lost"),
     [
@@ -97,16 +95,13 @@ def test_a_server_of_the_openai_interface_is_not_accused() -> None:
     ],
 )
 def test_what_a_server_does_not_give_is_named(without: str, lost: str) -> None:
-    pytest.importorskip("httpx")
     own = Own(loaded("chat"))
     with served(own, [without]) as address:
         engine = assay.engine("openai", f"{address},vocabulary={own.vocabulary}")
     assert without in engine.lacks[lost]
 
 
-@pytest.mark.nightly  # `tox -e engines` installs what it needs
 def test_a_model_that_a_server_does_not_serve_is_rejected() -> None:
-    pytest.importorskip("httpx")
     own = Own(loaded("chat"))
     with served(own) as address, pytest.raises(BadInput, match="serves own, and no 'other'"):
         assay.engine("openai", f"{address},vocabulary=384,model=other")
@@ -128,7 +123,5 @@ def test_the_middle_column_rounds_inputs_of_linear_layers() -> None:
         assert torch.equal(layer(ids), layer(ids))
 
 
-@pytest.mark.nightly  # `tox -e engines` installs what it needs
 def test_llama_cpp_gives_every_generated_token_its_score() -> None:
-    places = pytest.importorskip("assay.harness.engines.libraries.llama_cpp")._places
-    assert places([7, 5, 7, 9], [7, 9]) == [0, 3]
+    assert llama_cpp._places([7, 5, 7, 9], [7, 9]) == [0, 3]
