@@ -20,7 +20,7 @@ from assay.harness.results.verdicts import Counterexample, Result, Verdict
 MOST_INPUT = 2000
 
 SCREEN = 40
-"""Of a run of more claims, only those that want attention have a row."""
+"""Of more claims that apply, only those that want attention have a row."""
 
 
 def print_table(
@@ -34,16 +34,17 @@ def print_table(
 ) -> None:
     """Print the run: a header, tables of laws and findings per subject, counterexamples.
 
-    Of more than `SCREEN` claims, those that are upheld share a line by number; laws that break at
-    one place share a counterexample, and the library's known defects have none.  With ``verbose``
-    each has its own.  ``judgements`` is keyed by (claim name, subject).  Claims that do
-    not apply are one line per subject unless ``explain`` is true; then claims show their controls
-    too.  ``missing`` claims of a run that was stopped have no verdict.
+    Of more than `SCREEN` claims that apply, those that are upheld share a line by number; laws
+    that break at one place share a counterexample, and the library's known defects have none.
+    With ``verbose`` each has its own.  ``judgements`` is keyed by (claim name, subject).  Claims
+    that do not apply are one line per subject unless ``explain`` is true; then claims show their
+    controls too.  ``missing`` claims of a run that was stopped have no verdict.
     """
     glyphs = Glyphs(console)
     _print(console, glyphs, _header(run, results), style="bold")
     groups = words.by_subject(run, results)
-    brief = not (explain or verbose) and len(results) > SCREEN
+    applied = sum(each.verdict is not Verdict.NOT_APPLICABLE for each in results)
+    brief = not (explain or verbose) and applied > SCREEN
     for subject, rows in groups.items():
         _print_subject(console, glyphs, run, subject, rows, judgements or {}, explain, brief)
         _print_faults(console, glyphs, rows, verbose)

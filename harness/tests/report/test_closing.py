@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from msgspec.structs import replace
 
 from assay.harness.report import closing, words
@@ -90,6 +92,10 @@ def test_of_many_claims_those_that_are_upheld_share_a_line_by_number() -> None:
     long = next(line for line in text.splitlines() if line.startswith("C10 a sentence"))
     assert "1 ✓" in long
     assert max(map(len, text.splitlines())) <= 80
+    few = one(id="B1", subject="toy", verdict=Verdict.UPHELD)
+    assert printed(*rows, few).count("✓ upheld") == 0, "another subject of the same run"
+    none = [replace(row, verdict=Verdict.NOT_APPLICABLE) for row in rows]
+    assert printed(*none, few).count("✓ upheld") == 1, "what does not apply does not count"
 
 
 def test_lines_of_numbers_are_in_groups_by_document() -> None:
