@@ -14,7 +14,6 @@ import hashlib
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -23,8 +22,11 @@ from torch import Tensor
 from assay.harness.inversion.linear import factor
 from assay.harness.inversion.set_up import TOKENS_AT_ONCE, draw_prompts, save, text_of
 from assay.harness.inversion.target import Target, embedded
+from assay.harness.models.capabilities import Missing
+from assay.harness.models.machine.shortage import pass_on
 from assay.harness.models.subject import Subject
 from assay.harness.models.subject.memo import memo
+from assay.harness.operations import generation
 
 LENGTH = 20
 """Tokens of the prompts from which the map is made."""
@@ -206,27 +208,22 @@ def _states(subject: Subject, target: Target, prompts: Tensor) -> Tensor:
 
 def _own_text(subject: Subject) -> Tensor | None:
     """Text that the model samples after random tokens [SAMPLED, LENGTH]; None if it cannot."""
-    model: Any = subject.model
     first = torch.randint(
         subject.vocabulary, (SAMPLED, 1), generator=torch.Generator().manual_seed(3)
     )
+    first = subject.content(first.to(subject.device))
     sampling = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0}
     try:
-        with torch.random.fork_rng(devices=[]), torch.no_grad():
-            torch.manual_seed(4)
-            texts: Tensor = model.generate(
-                subject.content(first.to(subject.device)),
-                min_new_tokens=LENGTH - 1,
-                max_new_tokens=LENGTH - 1,
-                repetition_penalty=1.0,
-                **sampling,
-            )
-    except (AttributeError, RuntimeError, TypeError, ValueError):
+        more = generation.generate_ids(
+            subject, first, LENGTH - 1, repetition_penalty=1.0, **sampling
+        )
+    except (Missing, AttributeError, RuntimeError, TypeError, ValueError) as error:
+        pass_on(error)
         return None
-    return texts if texts.shape == (SAMPLED, LENGTH) else None
+    return torch.cat([first, more], dim=1)
 
 
-FORMAT = 1
+FORMAT = 2
 """Of the files: raised when the estimate or its fields change."""
 
 
