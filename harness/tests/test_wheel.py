@@ -88,6 +88,7 @@ def test_the_settings_of_an_install_are_those_of_a_clone() -> None:
     shared = [each for each in settings["addopts"] if not each.startswith("--ignore")]
     assert shared
     assert all(each in ini for each in shared)
+    assert f"apart = {' '.join(settings['apart'])}\n" in ini
 
 
 def test_claims_run_from_an_empty_folder(installed: Path, tmp_path: Path) -> None:
