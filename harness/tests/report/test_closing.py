@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from msgspec.structs import replace
 
 from assay.harness.report import closing, words
