@@ -8,7 +8,7 @@ looked up.  The numbers are those of the copy: conversion to float64 is exact.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -209,8 +209,8 @@ def _mm(left: Tensor, right: Tensor) -> Tensor:
     """Left [m, k] @ right [k, n] by columns of ``right``, or rows of ``left``."""
     if isinstance(right, Upcast):
         (left,) = _wide((left,))
-        return torch.cat([left @ part.to(right.dtype) for part in _parts(right, 1)], dim=1)
-    return torch.cat([part.to(left.dtype) @ right for part in _parts(left, 0)], dim=0)
+        return torch.cat([left @ part for part in _parts(right, 1)], dim=1)
+    return torch.cat([part @ right for part in _parts(left, 0)], dim=0)
 
 
 def _addmm(
@@ -225,19 +225,24 @@ def _addmm(
     for part in _parts(right, 1):
         width = part.shape[1]
         some = bias if bias.shape[-1] == 1 else bias[..., columns : columns + width]
-        products.append(torch.addmm(some, left, part.to(right.dtype), beta=beta, alpha=alpha))
+        products.append(torch.addmm(some, left, part, beta=beta, alpha=alpha))
         columns += width
     return torch.cat(products, dim=1)
 
 
-def _parts(weight: Tensor, dim: int) -> Any:
-    """A matrix as stored, in slices of at most `SLICE` numbers along ``dim``.
+def _parts(weight: Tensor, dim: int) -> Iterator[Tensor]:
+    """A matrix in its float64, in slices of at most `SLICE` numbers along ``dim``.
 
-    Converted where it is used, so that a slice in float64 is dropped before the next.
+    Each overwrites the one before.  Slices of their own, with the products between them, would
+    leave holes in glibc's heap: for an output embedding as large as all its slices together.
     """
     stored = weight.stored if isinstance(weight, Upcast) else weight
     across = stored.numel() // max(1, stored.shape[dim])
-    return stored.split(max(1, SLICE // max(1, across)), dim)
+    parts = stored.split(max(1, SLICE // max(1, across)), dim)
+    shared = torch.empty_like(parts[0], dtype=weight.dtype)
+    for part in parts:
+        whole = part.shape == shared.shape and part.dtype != shared.dtype
+        yield shared.copy_(part) if whole else part.to(weight.dtype)
 
 
 def _embedding(weight: Tensor, indices: Tensor, *options: Any, **named: Any) -> Tensor:

@@ -106,6 +106,17 @@ def test_large_products_go_by_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     assert distance(rows, reference_by(model, "stream").rows(ids)) <= FLOAT64
 
 
+@pytest.mark.parametrize("dim", [0, 1])
+def test_slices_share_the_memory_of_one(dim: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upcasting, "SLICE", 20)
+    weight = torch.randn(7, 9, dtype=torch.bfloat16)
+    copied = [part.clone() for part in upcasting._parts(Upcast(weight), dim)]
+    assert torch.equal(torch.cat(copied, dim), weight.double())
+    *slices, _ = upcasting._parts(Upcast(weight), dim)  # the last may be smaller
+    assert len(slices) > 1
+    assert len({part.data_ptr() for part in slices}) == 1
+
+
 def test_weights_are_read_only_and_shared_by_copies() -> None:
     weight = upcasting.as_parameter(torch.ones(3, 2, dtype=torch.bfloat16))
     with pytest.raises(RuntimeError, match="read only"):
