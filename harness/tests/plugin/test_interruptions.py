@@ -23,6 +23,7 @@ from assay.harness.tests.support.interruptions import (
     incomplete,
     losses,
     plans,
+    traceback,
 )
 from assay.harness.tests.support.sessions import ROOT, Project
 
@@ -105,3 +106,25 @@ def test_damage_is_noticed(path: Path, damage: Callable[[Path], None], words: st
     assert faults(before, path) == []
     damage(path)
     assert any(fault.startswith(words) for fault in faults(before, path))
+
+
+LOST = """\
+  pytest.py:63: PytestUnraisableExceptionWarning: Exception ignored in: <function f at 0x7f>
+
+  Traceback (most recent call last):
+    File "junkdrawer.py", line 492, in gc_callback
+      def gc_callback(
+
+    File "interrupts.py", line 62, in _interrupt
+      raise self.interrupt
+  KeyboardInterrupt
+
+"""
+
+
+def test_a_traceback_is_noticed_unless_it_is_of_a_lost_interrupt() -> None:
+    assert traceback(LOST) == ""
+    assert traceback(LOST.replace("KeyboardInterrupt", "ValueError: 1"))
+    assert traceback(LOST.replace("PytestUnraisableExceptionWarning", "Other"))
+    assert traceback(f"{LOST}Traceback (most recent call last):\nKeyboardInterrupt\n")
+    assert traceback("INTERNALERROR> 1")
