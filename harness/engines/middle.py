@@ -23,21 +23,28 @@ from assay.harness.models.subject import Subject
 BLOCK = 32
 """Numbers of a block of llama.cpp's types, which share a scale."""
 
+BLOCKS = {"int8": 0, "q8_k": 256}
+"""Those of other types; 0: a row has one scale, as in CTranslate2."""
 
-def rounded(states: Tensor, kind: str) -> Tensor:
-    """``states`` [batch, heads, n, width] as a cache of the type ``kind`` returns them.
 
-    Types of 8 bits round blocks of `BLOCK` numbers to 127 steps of the largest, those of fewer to
-    8 steps, as llama.cpp's q8_0 and q4_0 do.
+def rounded(states: Tensor, name: str) -> Tensor:
+    """``states`` [..., width] as a cache, an input or a weight of the type ``name`` has them.
+
+    Types of 8 bits have 127 steps up to the largest number: of a row in ``int8``, which is what
+    CTranslate2 does, and else of a block, as in llama.cpp's q8_0.  Types of fewer have 8, as its
+    q4_0.  A row that is no multiple of a block has blocks of `BLOCK`, or is one.
     """
-    kind = bounds.kind(kind)
+    kind = bounds.kind(name)
     if kind in DTYPES:
         return states.to(DTYPES[kind]).to(states.dtype)
     width = states.shape[-1]
-    blocks = states.float().unflatten(-1, (-1, BLOCK if width % BLOCK == 0 else width))
+    sizes = (BLOCKS.get(name, BLOCK) or width, BLOCK, width)
+    size = next(each for each in sizes if width % each == 0)
+    blocks = states.double().unflatten(-1, (-1, size))
     largest = blocks.gather(-1, blocks.abs().argmax(-1, keepdim=True))
     steps = largest.abs() / 127 if kind == "8 bits" else largest / -8
-    steps = torch.where(steps == 0, 1.0, steps).half().float()
+    steps = steps if name in BLOCKS else steps.half().double()
+    steps = torch.where(steps == 0, 1.0, steps)
     low, high = (-127, 127) if kind == "8 bits" else (-8, 7)
     return ((blocks / steps).round().clamp(low, high) * steps).flatten(-2).to(states.dtype)
 

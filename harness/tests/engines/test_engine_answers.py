@@ -107,6 +107,16 @@ def test_a_cache_is_rounded_to_its_type(kind: str, least: float, most: float) ->
     assert least <= error <= most
 
 
+def test_int8_has_one_scale_for_a_row_and_other_types_one_for_a_block() -> None:
+    states = torch.full((2, 512), 0.3, dtype=torch.float64)
+    states[0, 0] = 100.0
+    for name, lost in (("int8", 511), ("q8_k", 255), ("q8_0", 31)):
+        rounded = middle.rounded(states, name)
+        assert rounded[0, 0] == pytest.approx(100.0, rel=1e-3)
+        assert (rounded == 0.0).sum() == (rounded[0] == 0.0).sum() == lost, name
+        assert rounded[1] == pytest.approx(0.3, rel=1e-3)
+
+
 def test_places_of_sampled_tokens_are_uniform() -> None:
     chance = torch.Generator().manual_seed(0)
     logits = torch.randn(2000, 50, generator=chance)
