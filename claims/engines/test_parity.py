@@ -8,7 +8,7 @@ from assay.fixtures.engines import random_requests
 from assay.harness.checking.bounds import Bound
 from assay.harness.checking.findings import finding
 from assay.harness.checking.statistics import share
-from assay.harness.engines import bounds, parity
+from assay.harness.engines import bounds, middle, parity
 from assay.harness.engines.interface import PROCESSED, Sampling
 from assay.harness.engines.scores import apart
 from assay.harness.operations.parity.next_tokens import Distributions
@@ -82,7 +82,7 @@ def test_what_an_engine_samples_is_as_probable_to_the_model(subject, draws, samp
     for ids, text in zip(prompts, answers, strict=True):
         if text.scores is None:
             raise Missing("engine-generated-scores: it gives none for the text that it generates")
-        rows = bounds.of_model(subject.against, [*ids, *text.ids], subject.engine)
+        rows = middle.of_model(subject.against, [*ids, *text.ids], subject.engine)
         trained.append(rows.at(len(ids) - 1, rows.end - 1).of(text.ids))
         sampled.append(text.scores.of(text.ids))
         for name, theirs in (("effect", sampled[-1]), ("control", np.roll(sampled[-1], 1))):

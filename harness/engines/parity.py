@@ -61,8 +61,9 @@ def beside(subject: EngineSubject, model: Subject, ids: Ids) -> Beside:
     exact = bounds.exact(model, ids, engine)
     stored = exact if own is None else bounds.exact(own, ids, engine)
     same = subject.in_its_dtype
-    rounded = None if same is None else middle.scores(subject, same, ids)
-    most = bounds.rounding(engine)
+    types = (engine.activations, middle.cache_of(engine))
+    rounded = None if same is None else middle.of_model(same, ids, engine, *types)
+    most = bounds.limit(subject, ids, stored.end)
     if engine.stored and own is None:
         most = max(most, bounds.ALONE[bounds.kind(engine.stored)])
     return Beside(observed, exact, stored, rounded, most)

@@ -85,7 +85,8 @@ class LlamaCpp(Engine):
         if self.options["flash"] != "off" and self.cache == "float32":
             self.cache = "float16"  # flash attention on a CPU is as exact as that
         if kind not in TYPES:
-            self.stored, self.activations = kind.lower(), "q8"
+            self.stored = kind.lower()
+            self.activations = "q8_k" if "_k" in self.stored else "q8_0"
             self.weights = "" if path.startswith("http") else path
 
     def restart(self) -> None:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import assay
-from assay.harness.engines import bounds, middle, registry
+from assay.harness.engines import middle, registry
 from assay.harness.engines.interface import Engine, Generated, Sampling, Scores, parts
 from assay.harness.engines.sampling import misfit, places, processed
 from assay.harness.engines.scores import Rows, apart, rows_of
@@ -90,31 +90,11 @@ def test_what_is_no_score_is_rejected(scores: Scores, message: str) -> None:
 def test_types_by_the_names_of_libraries() -> None:
     names = ["f16", "q8_0", "fp8_e4m3", "int8", "q4_0", "bfloat16", "f32"]
     kinds = ["float16", *["8 bits"] * 3, "fewer bits", "bfloat16", "float32"]
-    assert [bounds.kind(each) for each in names] == kinds
+    assert [middle.kind(each) for each in names] == kinds
     assert parts("a/model.gguf,cache=q8_0,threads=2") == (
         "a/model.gguf",
         {"cache": "q8_0", "threads": "2"},
     )
-
-
-@pytest.mark.parametrize(
-    ("kind", "least", "most"),
-    [("float32", 0, 0), ("bfloat16", 1e-4, 1e-2), ("q8_0", 1e-3, 1e-2), ("q4_0", 3e-2, 0.2)],
-)
-def test_a_cache_is_rounded_to_its_type(kind: str, least: float, most: float) -> None:
-    states = torch.randn(1, 2, 8, 64, generator=torch.Generator().manual_seed(0))
-    error = float((middle.rounded(states, kind) - states).norm() / states.norm())
-    assert least <= error <= most
-
-
-def test_int8_has_one_scale_for_a_row_and_other_types_one_for_a_block() -> None:
-    states = torch.full((2, 512), 0.3, dtype=torch.float64)
-    states[0, 0] = 100.0
-    for name, lost in (("int8", 511), ("q8_k", 255), ("q8_0", 31)):
-        rounded = middle.rounded(states, name)
-        assert rounded[0, 0] == pytest.approx(100.0, rel=1e-3)
-        assert (rounded == 0.0).sum() == (rounded[0] == 0.0).sum() == lost, name
-        assert rounded[1] == pytest.approx(0.3, rel=1e-3)
 
 
 def test_places_of_sampled_tokens_are_uniform() -> None:

@@ -9,7 +9,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import assay
-from assay.harness.engines import libraries, middle
+from assay.harness.engines import libraries
 from assay.harness.engines.libraries import llama_cpp
 from assay.harness.engines.own import Own
 from assay.harness.results.errors import BadInput
@@ -111,16 +111,6 @@ def test_a_model_that_a_server_does_not_serve_is_rejected() -> None:
 def test_options_are_checked(what: str, message: str) -> None:
     with pytest.raises(BadInput, match=message):
         libraries.read(what, {"cache": ""})
-
-
-def test_the_middle_column_rounds_inputs_of_linear_layers() -> None:
-    layer = torch.nn.Sequential(torch.nn.Linear(64, 8, dtype=torch.float64))
-    ids = torch.randn(2, 64, dtype=torch.float64)
-    with middle.rounded_inputs(layer, "q8_0"):
-        rounded = layer(ids)
-    assert 1e-5 < (rounded - layer(ids)).abs().max() < 3e-2
-    with middle.rounded_inputs(layer, ""):
-        assert torch.equal(layer(ids), layer(ids))
 
 
 def test_llama_cpp_gives_every_generated_token_its_score() -> None:

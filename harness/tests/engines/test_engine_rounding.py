@@ -1,0 +1,123 @@
+"""What rounding explains: the middle column, and the bounds that follow from it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from assay.fixtures.engines import subject
+from assay.harness.engines import bounds, middle
+from assay.harness.engines.interface import Engine
+from assay.harness.engines.own import Own
+from assay.harness.engines.scores import apart
+from assay.harness.engines.subject import EngineSubject, subject_of
+from assay.harness.results.errors import Missing
+from assay.harness.results.verdicts import Verdict
+from assay.harness.tests.support.engines import loaded, results
+
+CHANCE = torch.Generator().manual_seed(0)
+
+
+class Rounding(Own):
+    """Assay's own engine with inputs of linear layers in int8, as it says."""
+
+    activations = "int8"
+
+    def _pass(self, *arguments: Any) -> Any:
+        with middle.rounded_inputs(self.model.model, "int8"):
+            return super()._pass(*arguments)
+
+
+def beside(engine: Engine, against: str = "chat") -> EngineSubject:
+    """An engine beside a model, which can be loaded in any dtype."""
+    return subject("x", engine, against, lambda name, dtype: loaded(name, dtype=dtype or "auto"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "least", "most"),
+    [("float32", 0, 0), ("bfloat16", 1e-4, 1e-2), ("q8_0", 1e-3, 1e-2), ("q4_0", 3e-2, 0.2)],
+)
+def test_a_cache_is_rounded_to_its_type(kind: str, least: float, most: float) -> None:
+    states = torch.randn(1, 2, 8, 64, generator=torch.Generator().manual_seed(0))
+    error = float((middle.rounded(states, kind) - states).norm() / states.norm())
+    assert least <= error <= most
+
+
+def test_int8_has_one_scale_for_a_row_and_other_types_one_for_a_block() -> None:
+    states = torch.full((2, 512), 0.3, dtype=torch.float64)
+    states[0, 0] = 100.0
+    for name, lost in (("int8", 511), ("q8_k", 255), ("q8_0", 31)):
+        rounded = middle.rounded(states, name)
+        assert rounded[0, 0] == pytest.approx(100.0, rel=1e-3)
+        assert (rounded == 0.0).sum() == (rounded[0] == 0.0).sum() == lost, name
+        assert rounded[1] == pytest.approx(0.3, rel=1e-3)
+
+
+def test_the_middle_column_rounds_inputs_of_linear_layers() -> None:
+    layer = torch.nn.Sequential(torch.nn.Linear(64, 8, dtype=torch.float64))
+    ids = torch.randn(2, 64, dtype=torch.float64, generator=CHANCE)
+    with middle.rounded_inputs(layer, "q8_0"):
+        rounded = layer(ids)
+    assert 1e-5 < (rounded - layer(ids)).abs().max() < 3e-2
+    with middle.rounded_inputs(layer, ""):
+        assert torch.equal(layer(ids), layer(ids))
+
+
+@pytest.mark.parametrize("name", ["chat", "tiny:gpt2"])
+@pytest.mark.parametrize("kind", ["int8", "q8_0"])
+def test_roundings_that_share_nothing_are_apart_by_less_than_the_bound(name, kind) -> None:
+    model, ratios = loaded(name), []
+
+    def shifted(_: Any, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        """Inputs that are rounded from another start, by up to half a step."""
+        (states,) = inputs
+        steps = states.abs().amax(-1, keepdim=True) / 127
+        start = steps * torch.randn(states.shape, generator=CHANCE)
+        return (middle.rounded(states + start, kind) - start,)
+
+    for _ in range(16):
+        ids = torch.randint(3, model.vocabulary, (12,), generator=CHANCE).tolist()
+        plain, one = (middle.of_model(model, ids, Own(model), way) for way in ("", kind))
+        layers = [each for each in model.model.modules() if isinstance(each, middle.LINEAR)]
+        handles = [each.register_forward_pre_hook(shifted) for each in layers]
+        other = middle.of_model(model, ids, Own(model))
+        for each in handles:
+            each.remove()
+        ratios.append(apart(one, other).error / apart(one, plain).error)
+    assert 1.0 < np.median(ratios) < max(ratios) < bounds.INDEPENDENT
+
+
+def test_the_bound_of_rounded_inputs_is_measured_in_the_model() -> None:
+    ids = torch.randint(3, 384, (12,), generator=CHANCE).tolist()
+    model = loaded("chat")
+    rounding = beside(Rounding(model))
+    plain, rounded = (middle.of_model(model, ids, rounding.engine, way) for way in ("", "int8"))
+    measured = bounds.INDEPENDENT * apart(rounded, plain).error
+    assert bounds.limit(rounding, ids) == pytest.approx(measured, rel=1e-2)
+    assert bounds.limit(beside(Own(model)), ids) == bounds.ALONE["float32"]
+    with pytest.raises(Missing, match="what inputs in int8 change depends on the model"):
+        bounds.limit(subject_of("x", Rounding(model)), ids)
+
+
+def test_a_sound_engine_that_rounds_inputs_is_not_accused() -> None:
+    rows = results(beside(Rounding(loaded("chat"))), ["I2", "I3", "I4", "I5", "I9"])
+    assert Verdict.REFUTED not in {each.verdict for each in rows}
+    assert [each.verdict for each in rows if each.id != "I9"] == [Verdict.UPHELD] * 11
+
+
+def test_a_fault_of_a_tenth_is_caught_beside_rounded_inputs() -> None:
+    rows = results(beside(Rounding(loaded("chat"), "mixed-rows")), ["I3"])
+    assert Verdict.REFUTED in {each.verdict for each in rows}
+
+
+def test_weights_in_int8_are_those_of_the_model_rounded_by_row() -> None:
+    engine = Own(loaded("chat"))
+    engine.stored = "int8"
+    own = beside(engine).own_weights
+    weight = own.model.get_output_embeddings().weight
+    steps = weight / (weight.abs().amax(1, keepdim=True) / 127)
+    assert (steps - steps.round()).abs().max() < 1e-3
+    assert not torch.equal(weight, engine.model.model.get_output_embeddings().weight)
