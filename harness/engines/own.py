@@ -50,8 +50,10 @@ class Own(Engine):
         self.dtype = dtype_name(model.dtype)
         self.routed = "router gap" in model.rows(torch.tensor([[1, 2]]), states=False).tensors
         self.lacks: dict[str, str] = {}
-        if (why := capabilities.probe(model).why_missing("chunks-beside-cache")) is not None:
+        has = capabilities.probe(model)
+        if (why := has.why_missing("chunks-beside-cache")) is not None:
             self.lacks |= {"engine-prefix-cache": why}
+        self._steps = "recurrent-state" in has
         if model.tokenizer is None:
             without = f"{model.name} has no tokenizer"
             self.lacks |= {"engine-tokens": without, "engine-chats": without}
@@ -109,9 +111,13 @@ class Own(Engine):
         if past and (cache := self._cut(cache, len(kept) - past)) is None:
             past = 0
         cache = cache if past else None
-        logits, cache = self._pass(torch.tensor([ids[past:]]), past, cache)
+        # After several tokens at once, models of transformers begin a new recurrent state.
+        rest, rows = torch.tensor([ids[past:]]), []
+        for chunk in rest.split(1 if past and self._steps else len(ids), 1):
+            logits, cache = self._pass(chunk, past + len(rows), cache)
+            rows += logits[0]
         self._kept = [*self._kept[1 - SLOTS :], (ids, cache)]
-        return Scores(self._said(logits[0]), first=past)
+        return Scores(self._said(torch.stack(rows)), first=past)
 
     def _cut(self, cache: Any, surplus: int) -> Any:
         """A copy of a cache without its last ``surplus`` tokens; None where it cannot forget."""

@@ -72,6 +72,11 @@ def test_sound_engines_of_other_types_keep_every_law(model: str, dtype: str) -> 
     kept(model, dtype)
 
 
+def test_a_recurrent_state_is_continued_after_a_cached_prefix() -> None:
+    rows = results(loaded("engine:own:tiny:mamba", "tiny:mamba"), ["I4"])
+    assert {each.verdict for each in rows} == {Verdict.UPHELD}
+
+
 def test_the_histories_of_a_prefix_end_with_the_request() -> None:
     ids, changed = [1, 2, 3, 4, 5], [1, 2, 6, 7, 8]
     for before, history in test_scores.HISTORIES.items():
