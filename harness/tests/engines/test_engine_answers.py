@@ -164,6 +164,8 @@ def test_bad_engines_are_rejected_in_one_line() -> None:
         ("engine:nobodys:x", "no such engine; there are own"),
         ("engine:own:chat+stale", "no fault 'stale'; there are stale-entry"),
         ("engine:own:/no/such/folder", "no such folder"),
+        ("engine:own:chat+no-normaliser", "its tokenizer has nothing that this changes"),
+        ("engine:own:tiny:gpt2+bos-twice", "its tokenizer has nothing that this changes"),
         ("engine:", "names nothing"),
     ],
 )
