@@ -89,6 +89,10 @@ class Engine:
     """Whether tokens are routed to experts, which in few bits may choose others by near-ties."""
     weights = ""
     """What Assay can load that has the same stored weights: a folder, or a GGUF file."""
+    files: Sequence[str] = ()
+    """Files and folders that it serves; evidence is of their content (usually WHAT's path)."""
+    identity = ""
+    """What else tells it from others of its name: a server's revision of the model."""
     reports = RAW
     """Of which distribution `generate` reports scores: ``raw``, or ``processed`` by sampling."""
     lacks: Mapping[str, str] = {}

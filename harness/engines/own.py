@@ -49,7 +49,7 @@ class Own(Engine):
     def __init__(self, model: Subject, fault: str | None = None) -> None:
         self.model, self.fault = model, fault
         self.vocabulary, self.context = model.vocabulary, model.context
-        self.dtype = dtype_name(model.dtype)
+        self.dtype, self.identity = dtype_name(model.dtype), f"{model.digest} {fault}"
         self.routed = "router gap" in model.rows(torch.tensor([[1, 2]]), states=False).tensors
         self.lacks: dict[str, str] = {}
         has = capabilities.probe(model)

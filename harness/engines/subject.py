@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -141,12 +142,10 @@ def subject_of(
             f"{name} has a vocabulary of {engine.vocabulary} and {against.name} of "
             f"{against.vocabulary}: the same ids cannot go to both"
         )
-    what = (type(engine).__module__, engine.name, engine.dtype, engine.stored, engine.cache)
-    texts = [name, *what, "" if against is None else against.digest]
     subject = EngineSubject(
         name,
         _stand_in(engine),
-        digest=hashlib.sha256("\n".join(texts).encode()).hexdigest(),
+        digest=_digest(name, engine, against),
         settings=SubjectSettings(attends="causal"),
         offer="an engine has no recorded capabilities",
         engine=engine,
@@ -160,6 +159,20 @@ def subject_of(
     elif subject.own_capabilities["engine-generation"] is None:
         subject.generate([[1, 2, 3]], Sampling(1))
     return subject
+
+
+def _digest(name: str, engine: Engine, against: Subject | None) -> str:
+    """SHA-256 (hex) of what the engine says of itself, the files that it serves, and the model."""
+    types = (engine.dtype, engine.stored, engine.activations, engine.cache)
+    what = (type(engine).__module__, engine.name, engine.identity, *types)
+    digest = hashlib.sha256("\n".join([name, *what, against.digest if against else ""]).encode())
+    for served in map(Path, sorted({*engine.files, *filter(None, [engine.weights])})):
+        for file in sorted(served.rglob("*")) if served.is_dir() else [served]:
+            if file.is_file():
+                digest.update(f"\n{file.relative_to(served)}\n".encode())
+                with file.open("rb") as content:
+                    digest.update(hashlib.file_digest(content, "sha256").digest())
+    return digest.hexdigest()
 
 
 def _capabilities(subject: EngineSubject) -> dict[str, str | None]:

@@ -79,6 +79,7 @@ class LlamaCpp(Engine):
         self.best = libraries.number({"best": self.options["best"] or usual}, "best")
         self.context = properties["default_generation_settings"]["n_ctx"]
         self.name = f"llama.cpp {properties['build_info']}"
+        self.identity = f"{properties.get('model_path')} {sorted(facts['meta'].items())}"
         (self._letter, *_) = self._sent("/tokenize", {"content": "a"})["tokens"]
         kind = facts["meta"].get("ftype", "")
         self.dtype = TYPES.get(kind, "float32")

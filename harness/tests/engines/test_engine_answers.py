@@ -13,6 +13,7 @@ import torch
 import assay
 from assay.harness.engines import middle, registry
 from assay.harness.engines.interface import Engine, Generated, Sampling, Scores, parts
+from assay.harness.engines.own import Own
 from assay.harness.engines.sampling import misfit, places, processed
 from assay.harness.engines.scores import Rows, apart, rows_of
 from assay.harness.engines.subject import subject_of
@@ -132,6 +133,13 @@ class Constant(Engine):
         return [Scores(np.zeros((self.rows(len(ids)), 16))) for ids in requests]
 
 
+class Opened(Constant):
+    """The same, by a path."""
+
+    def __init__(self, what: str) -> None:
+        pass
+
+
 def test_what_an_engine_lacks_is_named_and_its_claims_do_not_apply() -> None:
     rows = results(subject_of("constant", Constant()), ["I1", "I5", "I8"])
     reasons = {each.name: each.reason for each in rows}
@@ -185,6 +193,20 @@ def test_only_an_engine_has_a_model_against_it() -> None:
         loaded("tiny:gpt2", against="tiny:gpt2")
     with pytest.raises(BadInput, match="same ids cannot go to both"):
         loaded("engine:own:chat", against="tiny:gpt2")
+
+
+def test_evidence_is_of_the_content_that_an_engine_serves(tmp_path, monkeypatch) -> None:
+    monkeypatch.setitem(registry.BUILT_IN, "constant", f"{__name__}:Opened")
+    digests = set()
+    for content in ("one", "other", "one"):
+        (tmp_path / "weights.bin").write_text(content)
+        digests.add(loaded(f"engine:constant:{tmp_path},threads=1").digest)
+    assert len(digests) == 2
+    digests |= {loaded(f"engine:constant:{tmp_path / 'weights.bin'},threads=1").digest}
+    model, moved = loaded("chat"), loaded("chat")
+    moved.digest = "another"
+    digests |= {subject_of("own", Own(each)).digest for each in (model, moved, model)}
+    assert len(digests) == 5
 
 
 # -- the class of docs/own-engine.md, and a server ------------------------------------------------
