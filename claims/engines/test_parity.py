@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 
 from assay.fixtures.engines import random_requests
@@ -33,20 +35,17 @@ ROOM = 8
 def test_scores_differ_from_the_models_by_what_types_explain(subject, draws, sample):
     model, engine = subject.against, subject.engine
     length = min(engine.longest, (engine.context or 2 * engine.longest) - ROOM)
-    divergences, agree, worst = [], [], (-1.0, "")
+    divergences, agree, worst, off = [], [], (-1.0, ""), Counter()
     for ids in random_requests(subject, draws, length):
-        each = parity.beside(subject, model, ids)
-        distance = apart(each.observed, each.stored)
-        other = [(ids[0] + 1) % subject.vocabulary, *ids[1:]]
-        control = apart(bounds.exact(model, other, engine), each.exact)
-        if distance is None or control is None:
+        if (each := parity.beside(subject, model, ids)) is None:
             continue  # routers of experts decide by near-ties from the first token on
-        sample.add(
-            effect=distance.error <= each.allowed,
-            control=control.error <= each.allowed,
-            **{"distance to float64": distance.error, "allowed": each.allowed},
-            **each.parts,
-        )
+        other = [(ids[0] + 1) % subject.vocabulary, *ids[1:]]
+        if (control := apart(bounds.exact(model, other, engine), each.exact)) is None:
+            continue
+        sample.add(effect=not each.off, control=not each.rejects(control.error), **each.recorded)
+        for name, (error, most) in each.judged.items():
+            sample.add(**{name: error, f"{name}, allowed": most})
+        off.update(each.off)
         if each.observed.tokens is None:
             divergences.append(parity.divergence(each.exact, each.observed))
             first = each.observed.at(0, each.exact.end).values.argmax(1)
@@ -55,6 +54,10 @@ def test_scores_differ_from_the_models_by_what_types_explain(subject, draws, sam
             at = int(divergences[-1].argmax())
             text = " ".join(model.tokens(ids[: at + 1])[-ROOM:])
             worst = max(worst, (float(divergences[-1][at]), f"position {at}, after {text}"))
+    if off:
+        sample.details["off"] = {
+            name: f"on {n} of {len(draws)} prompts" for name, n in off.items()
+        }
     if divergences:
         both = Distributions(np.concatenate(divergences), np.asarray(agree)).as_json()
         sample.details |= {**both, "worst position": f"{worst[1]}: KL {worst[0]:.3g}"}

@@ -7,8 +7,6 @@ fewer is measured in that model (`middle`): no table holds for every model.
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import torch
 
 from assay.harness.engines import middle
@@ -75,9 +73,11 @@ def limit(subject: EngineSubject, ids: Ids, end: int | None = None) -> float:
         )
     if model is None or not (engine.activations or coarse):
         return rounding(engine)
-    ways = ("", ""), (engine.activations, ""), (engine.activations, coarse)
-    columns = [middle.of_model(model, ids, engine, *way).at(0, end or len(ids)) for way in ways]
-    distances = [apart(one, other) for one, other in pairwise(columns)]
+    ways = ("", ""), (engine.activations, ""), ("", coarse)
+    plain, *changed = (
+        middle.of_model(model, ids, engine, *way).at(0, end or len(ids)) for way in ways
+    )
+    distances = [apart(each, plain) for each in changed]
     inputs, cached = (INDEPENDENT * each.error if each else 0.0 for each in distances)
     table = max(ALONE[kind(each)] for each in (engine.dtype, cache) if kind(each) in DTYPES)
     return max(table, inputs + min(cached, ALONE[kind(cache)]))

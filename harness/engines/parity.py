@@ -21,52 +21,72 @@ CLIP = 0.2
 FEW = 0.05
 """The share of a text's tokens that may be beyond it."""
 
+TOGETHER = "distance to float64"
+"""The engine and its own weights in float64: all that its types, cache and arithmetic change."""
+
 
 @dataclass(frozen=True)
 class Beside:
-    """The scores of one request, by the engine and in float64, with what rounding explains.
+    """The scores of one request, by the engine and by the model in float64, and what is judged.
 
-    ``exact`` are those of the model, ``stored`` those of the engine's own weights, both in
-    float64; ``rounded`` are those of its weights, type and cache in transformers, or None.
+    ``judged`` has the error of each part, and how large it may be; ``recorded`` other errors.
     """
 
     observed: Rows
     exact: Rows
-    stored: Rows
-    rounded: Rows | None
-    most: float
+    judged: Mapping[str, tuple[float, float]]
+    recorded: Mapping[str, float]
 
     @property
-    def allowed(self) -> float:
-        """How far the engine may be from its own weights in float64."""
-        explained = None if self.rounded is None else apart(self.rounded, self.stored)
-        if explained is None:
-            return self.most
-        return min(bounds.FACTOR * explained.error + self.most / 10, self.most)
+    def off(self) -> list[str]:
+        """The parts that no rounding explains: where it is one of them, not their sum."""
+        off = [name for name, (error, most) in self.judged.items() if not error <= most]
+        return off[: len(off) - (len(off) > 1 and off[-1] == TOGETHER)]
 
-    @property
-    def parts(self) -> dict[str, float]:
-        """What the weights, the type and the cache, and the engine's arithmetic each change."""
-        parts = {"conversion": apart(self.stored, self.exact)}
-        if self.rounded is not None:
-            parts["type and cache"] = apart(self.rounded, self.stored)
-            parts["arithmetic"] = apart(self.observed, self.rounded)
-        return {name: each.error for name, each in parts.items() if each is not None}
+    def rejects(self, error: float) -> bool:
+        """Whether an ``error`` is more than each part may have."""
+        return error > max(most for _, most in self.judged.values())
 
 
-def beside(subject: EngineSubject, model: Subject, ids: Ids) -> Beside:
-    """The engine beside ``model`` on one request; raises `BadInput`, or `Missing`."""
-    engine, own = subject.engine, subject.own_weights
+def beside(subject: EngineSubject, model: Subject, ids: Ids) -> Beside | None:
+    """The engine beside ``model`` on one request; raises `BadInput`, or `Missing`.
+
+    None where routers of experts decide by near-ties from the first token on.
+    """
+    engine, own, same = subject.engine, subject.own_weights, subject.in_its_dtype
     (observed,) = subject.scores([ids])
     exact = bounds.exact(model, ids, engine)
     stored = exact if own is None else bounds.exact(own, ids, engine)
-    same = subject.in_its_dtype
-    types = (engine.activations, middle.cache_of(engine))
-    rounded = None if same is None else middle.of_model(same, ids, engine, *types)
+
+    def error(one: Rows, other: Rows) -> float | None:
+        distance = apart(one.at(0, stored.end), other.at(0, stored.end))
+        return None if distance is None else distance.error
+
+    judged, recorded = dict[str, tuple[float | None, float]](), dict[str, float | None]()
     most = bounds.limit(subject, ids, stored.end)
-    if engine.stored and own is None:
-        most = max(most, bounds.ALONE[bounds.kind(engine.stored)])
-    return Beside(observed, exact, stored, rounded, most)
+    recorded["conversion"] = error(stored, exact)
+    if subject.converted is not None:
+        changed = error(bounds.exact(subject.converted, ids, engine), exact) or 0.0
+        converted = bounds.INDEPENDENT * changed + bounds.ALONE["float32"]
+        if own is None:
+            most += converted
+        else:
+            judged["conversion"] = recorded["conversion"], converted
+    if same is not None:
+        cache = middle.cache_of(engine)
+        rounded = middle.of_model(same, ids, engine, engine.activations, cache)
+        if cache:  # apart from inputs, of which each change makes some round otherwise
+            cached, plain = (middle.of_model(same, ids, engine, "", each) for each in (cache, ""))
+            judged["cache"] = error(cached, plain), bounds.ALONE[middle.kind(cache)]
+        recorded["type and cache"] = explained = error(rounded, stored)
+        most = min(bounds.FACTOR * (explained or 0.0) + most / 10, most)
+        judged["arithmetic"] = error(observed, rounded), most
+    judged[TOGETHER] = error(observed, stored), most
+    if judged[TOGETHER][0] is None:
+        return None
+    sizes = {name: each for name, each in recorded.items() if each is not None}
+    found = {name: (each, most) for name, (each, most) in judged.items() if each is not None}
+    return Beside(observed, exact, found, sizes)
 
 
 def divergence(exact: Rows, observed: Rows) -> Array:

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
+from assay.harness.engines import middle
 from assay.harness.engines.interface import CAPABILITIES, Chat, Engine, Ids, Sampling
 from assay.harness.engines.scores import Rows, rows_of
 from assay.harness.models.machine.devices import parse_dtype
@@ -53,6 +54,16 @@ class EngineSubject(Subject):
     def in_its_dtype(self) -> Subject | None:
         """A model of its weights, as far as there is one, that computes in the engine's type."""
         return None if self.in_dtype is None else self.in_dtype(self.engine.dtype)
+
+    @cached_property
+    def converted(self) -> Subject | None:
+        """The model with weights rounded to the engine's type; None where it says none, or where
+        that is what its own weights are.
+        """
+        kind = self.engine.stored or (self.engine.dtype if self.engine.weights else "")
+        if self.against is None or not kind or (self.own_weights and not self.engine.weights):
+            return None
+        return middle.with_rounded_weights(self.against, kind)
 
     @cached_property
     def context(self) -> int | None:

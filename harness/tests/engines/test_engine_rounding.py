@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,10 +13,11 @@ import torch
 
 from assay.fixtures.engines import subject
 from assay.harness.engines import bounds, middle
-from assay.harness.engines.interface import Engine
+from assay.harness.engines.interface import Engine, Ids, Scores
 from assay.harness.engines.own import Own
 from assay.harness.engines.scores import apart
 from assay.harness.engines.subject import EngineSubject, subject_of
+from assay.harness.models.subject import Subject
 from assay.harness.results.errors import Missing
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.engines import loaded, results
@@ -31,9 +35,45 @@ class Rounding(Own):
             return super()._pass(*arguments)
 
 
+class Served(Own):
+    """Assay's own engine of weights in q8_0, which it names, with its cache in ``cache``.
+
+    ``rolled`` is where the rows of one matrix are: in the file, in the engine, or nowhere.
+    """
+
+    stored, weights = "q8_0", "served"
+
+    def __init__(self, rolled: str, cache: str = "") -> None:
+        self.file = middle.with_rounded_weights(loaded("chat"), self.stored)
+        if rolled == "file":
+            roll(self.file)
+        super().__init__(replace(self.file, model=deepcopy(self.file.model)))
+        if rolled == "engine":
+            roll(self.model)
+        self.cache = cache
+
+    def scores(self, requests: Sequence[Ids], *, cold: bool = True) -> Sequence[Scores]:
+        """By its cache, if it has one."""
+        if not self.cache:
+            return super().scores(requests, cold=cold)
+        rows = [middle.of_model(self.model, ids, self, cache=self.cache) for ids in requests]
+        return [Scores(each.values) for each in rows]
+
+
+def roll(model: Subject) -> None:
+    """Roll the rows of the first linear layer by one, as a wrong permutation does."""
+    layer = next(each for each in model.model.modules() if isinstance(each, torch.nn.Linear))
+    with torch.no_grad():
+        layer.weight.copy_(layer.weight.roll(1, 0))
+
+
 def beside(engine: Engine, against: str = "chat") -> EngineSubject:
     """An engine beside a model, which can be loaded in any dtype."""
-    return subject("x", engine, against, lambda name, dtype: loaded(name, dtype=dtype or "auto"))
+
+    def load(name: str, dtype: str | None) -> Any:
+        return engine.file if name == "served" else loaded(name, dtype=dtype or "auto")
+
+    return subject("x", engine, against, load)
 
 
 @pytest.mark.parametrize(
@@ -121,3 +161,29 @@ def test_weights_in_int8_are_those_of_the_model_rounded_by_row() -> None:
     steps = weight / (weight.abs().amax(1, keepdim=True) / 127)
     assert (steps - steps.round()).abs().max() < 1e-3
     assert not torch.equal(weight, engine.model.model.get_output_embeddings().weight)
+
+
+@pytest.mark.parametrize(
+    ("rolled", "cache", "off"),
+    [
+        ("", "", set()),
+        ("", "q8_0", set()),
+        ("file", "", {"conversion"}),
+        ("engine", "", {"arithmetic"}),
+        ("engine", "q8_0", {"arithmetic"}),
+        ("", "q2_0", {"cache"}),
+    ],
+)
+def test_parity_names_the_part_that_is_off(rolled: str, cache: str, off: set[str]) -> None:
+    parity, _ = results(beside(Served(rolled, cache)), ["I9"])
+    assert set(parity.details.get("off", {})) == off
+    assert parity.verdict is (Verdict.REFUTED if off else Verdict.UPHELD)
+
+
+def test_a_cache_is_judged_apart_from_inputs_that_its_rounding_flips() -> None:
+    class Both(Rounding):
+        cache = "float16"
+
+    parity, _ = results(beside(Both(loaded("chat"))), ["I9"])
+    assert "off" not in parity.details
+    assert np.median(parity.sample["cache"]) < 1e-2
