@@ -18,6 +18,9 @@ from assay.harness.results.arrays import Array
 CLIP = 0.2
 """Ratios of probabilities beyond 1 ± this are clipped by a trainer (PPO, GRPO)."""
 
+QUANTILES = {"0.1 %": 0.001, "5 %": 0.05, "median": 0.5, "95 %": 0.95, "99.9 %": 0.999}
+"""What is reported of the ratios' distribution."""
+
 FEW = 0.05
 """The share of a text's tokens that may be beyond it."""
 
@@ -110,10 +113,7 @@ def ratios(trained: Sequence[Array], sampled: Sequence[Array]) -> dict[str, Any]
     return {
         "mean difference": float(every.mean()),
         "mean absolute difference by position": by_position,
-        "ratios": {
-            name: float(np.quantile(ratio, q))
-            for name, q in (("0.1 %", 0.001), ("median", 0.5), ("99.9 %", 0.999))
-        },
+        "ratios": {name: float(np.quantile(ratio, q)) for name, q in QUANTILES.items()},
         "tokens": len(every),
         f"share beyond 1 ± {CLIP}": float((np.abs(ratio - 1.0) > CLIP).mean()),
     }

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from assay.fixtures.engines import subject
-from assay.harness.engines import bounds, middle
+from assay.harness.engines import bounds, middle, parity
 from assay.harness.engines.interface import Engine, Ids, Scores
 from assay.harness.engines.own import Own
 from assay.harness.engines.scores import apart
@@ -175,15 +175,47 @@ def test_weights_in_int8_are_those_of_the_model_rounded_by_row() -> None:
     ],
 )
 def test_parity_names_the_part_that_is_off(rolled: str, cache: str, off: set[str]) -> None:
-    parity, _ = results(beside(Served(rolled, cache)), ["I9"])
-    assert set(parity.details.get("off", {})) == off
-    assert parity.verdict is (Verdict.REFUTED if off else Verdict.UPHELD)
+    scores, _ = results(beside(Served(rolled, cache)), ["I9"])
+    assert set(scores.details.get("off", {})) == off
+    assert scores.verdict is (Verdict.REFUTED if off else Verdict.UPHELD)
 
 
 def test_a_cache_is_judged_apart_from_inputs_that_its_rounding_flips() -> None:
     class Both(Rounding):
         cache = "float16"
 
-    parity, _ = results(beside(Both(loaded("chat"))), ["I9"])
-    assert "off" not in parity.details
-    assert np.median(parity.sample["cache"]) < 1e-2
+    scores, _ = results(beside(Both(loaded("chat"))), ["I9"])
+    assert "off" not in scores.details
+    assert np.median(scores.sample["cache"]) < 1e-2
+
+
+def test_what_a_trainer_is_told_of_rollouts() -> None:
+    sampled = [np.zeros(8), np.zeros(4)]
+    trained = [np.log([1.0] * 4 + [1.3] * 4), np.log([0.9] * 4)]
+    told = parity.ratios(trained, sampled)
+    assert told["tokens"] == 12
+    assert told["mean difference"] == pytest.approx((4 * np.log(1.3) + 4 * np.log(0.9)) / 12)
+    assert told["share beyond 1 ± 0.2"] == pytest.approx(1 / 3)
+    assert told["ratios"]["0.1 %"] == pytest.approx(0.9)
+    assert told["ratios"]["median"] == pytest.approx(1.0)
+    assert told["ratios"]["99.9 %"] == pytest.approx(1.3)
+    assert told["mean absolute difference by position"] == pytest.approx(
+        {
+            "0 to 1": -np.log(0.9) / 2,
+            "2 to 3": -np.log(0.9) / 2,
+            "4 to 5": np.log(1.3),
+            "6 to 7": np.log(1.3),
+        }
+    )
+
+
+def test_an_engine_that_samples_from_another_model_is_no_good_for_rollouts() -> None:
+    _, rollouts = results(beside(Served("engine")), ["I9"])
+    assert rollouts.verdict is Verdict.REFUTED
+    assert rollouts.details["share beyond 1 ± 0.2"] > 0.5
+    (table,) = rollouts.plots
+    assert [row[0] for row in table.rows[:3]] == [
+        "mean difference",
+        "mean absolute difference by position, 0 to 7",
+        "mean absolute difference by position, 8 to 15",
+    ]
