@@ -10,9 +10,8 @@ from assay.fixtures.engines import random_requests
 from assay.harness.checking.bounds import Bound
 from assay.harness.checking.findings import finding
 from assay.harness.checking.statistics import share
-from assay.harness.engines import bounds, middle, parity
+from assay.harness.engines import middle, parity
 from assay.harness.engines.interface import PROCESSED, Sampling
-from assay.harness.engines.scores import apart
 from assay.harness.operations.parity.next_tokens import Distributions
 from assay.harness.results.errors import Missing
 
@@ -37,12 +36,10 @@ def test_scores_differ_from_the_models_by_what_types_explain(subject, draws, sam
     length = min(engine.longest, (engine.context or 2 * engine.longest) - ROOM)
     divergences, agree, worst, off = [], [], (-1.0, ""), Counter()
     for ids in random_requests(subject, draws, length):
-        if (each := parity.beside(subject, model, ids)) is None:
-            continue  # routers of experts decide by near-ties from the first token on
         other = [(ids[0] + 1) % subject.vocabulary, *ids[1:]]
-        if (control := apart(bounds.exact(model, other, engine), each.exact)) is None:
-            continue
-        sample.add(effect=not each.off, control=not each.rejects(control.error), **each.recorded)
+        if (each := parity.beside(subject, model, ids, other)) is None:
+            continue  # routers of experts decide by near-ties from the first token on
+        sample.add(effect=not each.off, control=each.passes, **each.recorded)
         for name, (error, most) in each.judged.items():
             sample.add(**{name: error, f"{name}, allowed": most})
         off.update(each.off)

@@ -83,16 +83,19 @@ def limit(subject: EngineSubject, ids: Ids, end: int | None = None) -> float:
     return max(table, inputs + min(cached, ALONE[kind(cache)]))
 
 
-def exact(model: Subject, ids: Ids, engine: Engine) -> Rows:
-    """The log-probabilities of ``model`` in float64 after each of ``ids``.
+def exact(model: Subject, engine: Engine, *requests: Ids) -> list[Rows]:
+    """The log-probabilities of ``model`` in float64 after each of ``requests``, of one length.
 
     Those of an MoE model end before the first token whose experts the engine's rounding may
     choose: two correct paths then differ by any amount.
     """
-    pass_ = reference_of(model).rows(torch.tensor([ids], device=model.device), states=False)
-    rows = rows_of(Scores(pass_["logits"][0]), engine.vocabulary, model.name)
+    pass_ = reference_of(model).rows(torch.tensor(requests, device=model.device), states=False)
+    every = [rows_of(Scores(each), engine.vocabulary, model.name) for each in pass_["logits"]]
     clear = pass_.row_mask(NEAR * rounding(engine))
-    return rows if clear is None else rows.at(0, int(clear.sum()))
+    if clear is None:
+        return every
+    ends = clear.long().cumprod(1).sum(1).tolist()
+    return [rows.at(0, end) for rows, end in zip(every, ends, strict=True)]
 
 
 def plain(subject: EngineSubject, ids: Ids) -> tuple[Rows, float]:
@@ -109,7 +112,7 @@ def plain(subject: EngineSubject, ids: Ids) -> tuple[Rows, float]:
                 "model can tell; --against names one"
             )
         return rows, most
-    reference = exact(model, ids, subject.engine)
+    (reference,) = exact(model, subject.engine, ids)
     own, most = apart(rows, reference), limit(subject, ids, reference.end)
     allowed = most if own is None else min(FACTOR * own.error + most / 10, most)
     return rows.at(0, reference.end), allowed

@@ -33,10 +33,12 @@ class Beside:
     """The scores of one request, by the engine and by the model in float64, and what is judged.
 
     ``judged`` has the error of each part, and how large it may be; ``recorded`` other errors.
+    ``control`` is the model's distance to another request.
     """
 
     observed: Rows
     exact: Rows
+    control: float
     judged: Mapping[str, tuple[float, float]]
     recorded: Mapping[str, float]
 
@@ -46,20 +48,22 @@ class Beside:
         off = [name for name, (error, most) in self.judged.items() if not error <= most]
         return off[: len(off) - (len(off) > 1 and off[-1] == TOGETHER)]
 
-    def rejects(self, error: float) -> bool:
-        """Whether an ``error`` is more than each part may have."""
-        return error > max(most for _, most in self.judged.values())
+    @property
+    def passes(self) -> bool:
+        """Whether the control is no farther than a part may be."""
+        return self.control <= max(most for _, most in self.judged.values())
 
 
-def beside(subject: EngineSubject, model: Subject, ids: Ids) -> Beside | None:
-    """The engine beside ``model`` on one request; raises `BadInput`, or `Missing`.
+def beside(subject: EngineSubject, model: Subject, ids: Ids, other: Ids) -> Beside | None:
+    """The engine beside ``model`` on one request; ``other`` is the control's, of its length.
 
-    None where routers of experts decide by near-ties from the first token on.
+    Raises `BadInput`, or `Missing`.  None where routers of experts decide by near-ties from the
+    first token on.
     """
     engine, own, same = subject.engine, subject.own_weights, subject.in_its_dtype
     (observed,) = subject.scores([ids])
-    exact = bounds.exact(model, ids, engine)
-    stored = exact if own is None else bounds.exact(own, ids, engine)
+    exact, another = bounds.exact(model, engine, ids, other)
+    stored = exact if own is None else bounds.exact(own, engine, ids)[0]
 
     def error(one: Rows, other: Rows) -> float | None:
         distance = apart(one.at(0, stored.end), other.at(0, stored.end))
@@ -69,7 +73,7 @@ def beside(subject: EngineSubject, model: Subject, ids: Ids) -> Beside | None:
     most = bounds.limit(subject, ids, stored.end)
     recorded["conversion"] = error(stored, exact)
     if subject.converted is not None:
-        changed = error(bounds.exact(subject.converted, ids, engine), exact) or 0.0
+        changed = error(bounds.exact(subject.converted, engine, ids)[0], exact) or 0.0
         converted = bounds.INDEPENDENT * changed + bounds.ALONE["float32"]
         if own is None:
             most += converted
@@ -85,11 +89,11 @@ def beside(subject: EngineSubject, model: Subject, ids: Ids) -> Beside | None:
         most = min(bounds.FACTOR * (explained or 0.0) + most / 10, most)
         judged["arithmetic"] = error(observed, rounded), most
     judged[TOGETHER] = error(observed, stored), most
-    if judged[TOGETHER][0] is None:
+    if judged[TOGETHER][0] is None or (control := apart(another, exact)) is None:
         return None
     sizes = {name: each for name, each in recorded.items() if each is not None}
     found = {name: (each, most) for name, (each, most) in judged.items() if each is not None}
-    return Beside(observed, exact, found, sizes)
+    return Beside(observed, exact, control.error, found, sizes)
 
 
 def divergence(exact: Rows, observed: Rows) -> Array:

@@ -17,6 +17,7 @@ from assay.harness.engines.interface import Engine, Ids, Scores
 from assay.harness.engines.own import Own
 from assay.harness.engines.scores import apart
 from assay.harness.engines.subject import EngineSubject, subject_of
+from assay.harness.models.reference.float64 import reference_of
 from assay.harness.models.subject import Subject
 from assay.harness.results.errors import Missing
 from assay.harness.results.verdicts import Verdict
@@ -219,3 +220,18 @@ def test_an_engine_that_samples_from_another_model_is_no_good_for_rollouts() -> 
         "mean absolute difference by position, 0 to 7",
         "mean absolute difference by position, 8 to 15",
     ]
+
+
+@pytest.mark.parametrize("name", ["chat", "tiny:mixtral"])
+def test_requests_of_one_length_share_a_pass_in_float64(name: str) -> None:
+    model, passes = loaded(name), []
+    engine = Own(model)
+    requests = [torch.randint(3, 90, (12,), generator=CHANCE).tolist() for _ in range(3)]
+    alone = [bounds.exact(model, engine, ids)[0] for ids in requests]
+    reference = reference_of(model)
+    reference.model.register_forward_hook(lambda *_: passes.append(1))
+    together = bounds.exact(model, engine, *requests)
+    assert passes == [1]
+    for one, other in zip(alone, together, strict=True):
+        assert one.end == other.end > 0
+        assert apart(one, other).error < 1e-12
