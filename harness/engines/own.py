@@ -55,7 +55,7 @@ class Own(Engine):
         has = capabilities.probe(model)
         if (why := has.why_missing("chunks-beside-cache")) is not None:
             self.lacks |= {"engine-prefix-cache": why}
-        self._steps = "recurrent-state" in has
+        self._steps = "recurrence" in has
         if model.tokenizer is None:
             without = f"{model.name} has no tokenizer"
             self.lacks |= {"engine-tokens": without, "engine-chats": without}

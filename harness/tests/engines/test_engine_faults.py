@@ -73,8 +73,9 @@ def test_sound_engines_of_other_types_keep_every_law(model: str, dtype: str) -> 
     kept(model, dtype)
 
 
-def test_a_recurrent_state_is_continued_after_a_cached_prefix() -> None:
-    rows = results(loaded("engine:own:tiny:mamba", "tiny:mamba"), ["I4"])
+@pytest.mark.parametrize("model", ["tiny:mamba", "tiny:jamba"])
+def test_a_recurrent_state_is_continued_after_a_cached_prefix(model: str) -> None:
+    rows = results(loaded(f"engine:own:{model}", model), ["I4"])
     assert {each.verdict for each in rows} == {Verdict.UPHELD}
 
 
