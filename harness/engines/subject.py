@@ -15,7 +15,7 @@ import torch
 from assay.harness.engines import middle
 from assay.harness.engines.interface import CAPABILITIES, Chat, Engine, Ids, Sampling
 from assay.harness.engines.scores import Rows, rows_of
-from assay.harness.models.machine.devices import parse_dtype
+from assay.harness.models.machine.devices import dtype_name, parse_dtype
 from assay.harness.models.subject import Subject
 from assay.harness.models.subject.settings import SubjectSettings
 from assay.harness.models.subject.wrapped import Wrapped, WrappedConfig
@@ -53,6 +53,9 @@ class EngineSubject(Subject):
     @cached_property
     def in_its_dtype(self) -> Subject | None:
         """A model of its weights, as far as there is one, that computes in the engine's type."""
+        same = self.same_weights
+        if same is not None and dtype_name(same.dtype) == self.engine.dtype:
+            return same
         return None if self.in_dtype is None else self.in_dtype(self.engine.dtype)
 
     @cached_property

@@ -79,7 +79,12 @@ def beside(engine: Engine, against: str = "chat") -> EngineSubject:
 
 @pytest.mark.parametrize(
     ("kind", "least", "most"),
-    [("float32", 0, 0), ("bfloat16", 1e-4, 1e-2), ("q8_0", 1e-3, 1e-2), ("q4_0", 3e-2, 0.2)],
+    [
+        ("float32", 0, 0),
+        ("bfloat16", 1e-4, 1e-2),
+        *(("q8_0", 1e-3, 1e-2), ("q4_0", 3e-2, 0.2), ("q3_k", 0.1, 0.3), ("q2_k", 0.3, 0.6)),
+        *(("fp8_e4m3", 1e-2, 4e-2), ("float8_e5m2", 4e-2, 8e-2)),
+    ],
 )
 def test_a_cache_is_rounded_to_its_type(kind: str, least: float, most: float) -> None:
     states = torch.randn(1, 2, 8, 64, generator=torch.Generator().manual_seed(0))
@@ -152,6 +157,14 @@ def test_a_sound_engine_that_rounds_inputs_is_not_accused() -> None:
 def test_a_fault_of_a_tenth_is_caught_beside_rounded_inputs() -> None:
     rows = results(beside(Rounding(loaded("chat"), "mixed-rows")), ["I3"])
     assert Verdict.REFUTED in {each.verdict for each in rows}
+
+
+def test_a_model_in_the_type_of_its_engine_is_loaded_once() -> None:
+    served = beside(Served(""))
+    assert served.in_its_dtype is served.own_weights
+    other = Own(loaded("chat"))
+    other.dtype = "bfloat16"
+    assert beside(other).in_its_dtype.dtype == torch.bfloat16
 
 
 def test_weights_in_int8_are_those_of_the_model_rounded_by_row() -> None:
