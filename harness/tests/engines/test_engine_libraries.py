@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import assay
-from assay.harness.engines import libraries
+from assay.harness.engines import bounds, libraries
 from assay.harness.engines.libraries import llama_cpp
 from assay.harness.engines.own import Own
 from assay.harness.results.errors import BadInput
@@ -43,6 +44,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_ctranslate2_is_not_accused(folder: Path, how: str) -> None:
     pytest.importorskip("ctranslate2")
     sound(f"engine:ctranslate2:{folder}{how}", str(folder))
+
+
+@pytest.mark.nightly  # `tox -e engines` installs what it needs
+def test_the_middle_column_is_what_ctranslate2_does_in_int8(folder: Path) -> None:
+    pytest.importorskip("ctranslate2")
+    spec = f"engine:ctranslate2:{folder},type=int8"
+    scores, _ = results(loaded(spec, str(folder)), ["I9"])
+    assert np.median(scores.sample["arithmetic"]) < bounds.ALONE["float32"]
+    assert np.median(scores.sample["type and cache"]) > 1e-2
 
 
 @pytest.mark.nightly  # `tox -e engines` installs what it needs
