@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 
 from assay.fixtures.engines import random_requests
 from assay.harness.checking.bounds import Bound
 from assay.harness.checking.findings import finding
 from assay.harness.checking.statistics import share
-from assay.harness.engines import bounds, parity
+from assay.harness.engines import middle, parity
 from assay.harness.engines.interface import PROCESSED, Sampling
-from assay.harness.engines.scores import apart
 from assay.harness.operations.parity.next_tokens import Distributions
 from assay.harness.results.errors import Missing
 
@@ -33,20 +34,15 @@ ROOM = 8
 def test_scores_differ_from_the_models_by_what_types_explain(subject, draws, sample):
     model, engine = subject.against, subject.engine
     length = min(engine.longest, (engine.context or 2 * engine.longest) - ROOM)
-    divergences, agree, worst = [], [], (-1.0, "")
+    divergences, agree, worst, off = [], [], (-1.0, ""), Counter()
     for ids in random_requests(subject, draws, length):
-        each = parity.beside(subject, model, ids)
-        distance = apart(each.observed, each.stored)
         other = [(ids[0] + 1) % subject.vocabulary, *ids[1:]]
-        control = apart(bounds.exact(model, other, engine), each.exact)
-        if distance is None or control is None:
+        if (each := parity.beside(subject, model, ids, other)) is None:
             continue  # routers of experts decide by near-ties from the first token on
-        sample.add(
-            effect=distance.error <= each.allowed,
-            control=control.error <= each.allowed,
-            **{"distance to float64": distance.error, "allowed": each.allowed},
-            **each.parts,
-        )
+        sample.add(effect=not each.off, control=each.passes, **each.recorded)
+        for name, (error, most) in each.judged.items():
+            sample.add(**{name: error, f"{name}, allowed": most})
+        off.update(each.off)
         if each.observed.tokens is None:
             divergences.append(parity.divergence(each.exact, each.observed))
             first = each.observed.at(0, each.exact.end).values.argmax(1)
@@ -55,6 +51,10 @@ def test_scores_differ_from_the_models_by_what_types_explain(subject, draws, sam
             at = int(divergences[-1].argmax())
             text = " ".join(model.tokens(ids[: at + 1])[-ROOM:])
             worst = max(worst, (float(divergences[-1][at]), f"position {at}, after {text}"))
+    if off:
+        sample.details["off"] = {
+            name: f"on {n} of {len(draws)} prompts" for name, n in off.items()
+        }
     if divergences:
         both = Distributions(np.concatenate(divergences), np.asarray(agree)).as_json()
         sample.details |= {**both, "worst position": f"{worst[1]}: KL {worst[0]:.3g}"}
@@ -82,7 +82,7 @@ def test_what_an_engine_samples_is_as_probable_to_the_model(subject, draws, samp
     for ids, text in zip(prompts, answers, strict=True):
         if text.scores is None:
             raise Missing("engine-generated-scores: it gives none for the text that it generates")
-        rows = bounds.of_model(subject.against, [*ids, *text.ids], subject.engine)
+        rows = middle.of_model(subject.against, [*ids, *text.ids], subject.engine)
         trained.append(rows.at(len(ids) - 1, rows.end - 1).of(text.ids))
         sampled.append(text.scores.of(text.ids))
         for name, theirs in (("effect", sampled[-1]), ("control", np.roll(sampled[-1], 1))):

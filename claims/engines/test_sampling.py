@@ -17,7 +17,7 @@ from assay.fixtures.engines import random_requests
 from assay.harness.checking.bounds import Bound
 from assay.harness.checking.findings import finding
 from assay.harness.checking.statistics import share
-from assay.harness.engines import bounds
+from assay.harness.engines import bounds, middle
 from assay.harness.engines.interface import RAW, Sampling
 from assay.harness.engines.sampling import misfit, places, processed
 from assay.harness.engines.scores import Rows, apart
@@ -77,7 +77,7 @@ def logits(subject, requests, absolute=False):
         elif absolute:
             if subject.against is None:
                 raise Missing("engine-scores: a repetition penalty needs logits, or --against")
-            shift = bounds.of_model(subject.against, ids, subject.engine).shift
+            shift = middle.of_model(subject.against, ids, subject.engine).shift
             values = values + torch.from_numpy(shift)[:, None]
         every.append(values)
     return every
@@ -143,8 +143,8 @@ def test_tokens_are_sampled_from_the_distribution_asked_for(subject, setting, dr
 )
 def test_reported_log_probabilities_are_of_the_distribution_named(subject, draws, sample):
     sampling, answers, texts, raw = sampled(subject, draws, "temperature")
-    most = bounds.rounding(subject.engine) * max(1.0, 1.0 / sampling.temperature)
     for answer, whole, row in zip(answers, texts, raw, strict=True):
+        most = bounds.limit(subject, whole) * max(1.0, 1.0 / sampling.temperature)
         if answer.scores is None:
             raise Missing("engine-generated-scores: it gives none for the text that it generates")
         both = [row[PROMPT - 1 : -1].log_softmax(-1), distributions(whole, row, sampling)]

@@ -79,15 +79,20 @@ class Engine:
     dtype = "float32"
     """The type in which it computes: float64, float32, bfloat16 or float16."""
     stored = ""
-    """The type of its weights, where that is another one: ``int8``, ``q4_k_m``."""
+    """The type of its weights, where that is another one: ``int8`` (by row), ``q4_k_m``."""
     activations = ""
-    """What inputs of matrix products are rounded to: ``q8`` in blocks, ``int8`` by row, or ''."""
+    """What inputs of matrix products are rounded to: ``int8`` by row, ``q8_0`` in blocks of 32,
+    ``q8_k`` in blocks of 256, or ''."""
     cache = ""
     """The type of its cache, where that is another one: ``float16``, ``q8_0``, ``q4_0``."""
     routed = False
     """Whether tokens are routed to experts, which in few bits may choose others by near-ties."""
     weights = ""
     """What Assay can load that has the same stored weights: a folder, or a GGUF file."""
+    files: Sequence[str] = ()
+    """Files and folders that it serves; evidence is of their content (usually WHAT's path)."""
+    identity = ""
+    """What else tells it from others of its name: a server's revision of the model."""
     reports = RAW
     """Of which distribution `generate` reports scores: ``raw``, or ``processed`` by sampling."""
     lacks: Mapping[str, str] = {}

@@ -5,40 +5,75 @@ What separates it from float64 is rounding; what separates the engine from it, t
 
 from __future__ import annotations
 
+import copy
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
 import transformers
 from torch import Tensor, nn
+from transformers.pytorch_utils import Conv1D
 
-from assay.harness.engines import bounds
-from assay.harness.engines.interface import Ids, Scores
+from assay.harness.engines.interface import Engine, Ids, Scores
 from assay.harness.engines.scores import Rows, rows_of
-from assay.harness.engines.subject import EngineSubject
 from assay.harness.models.machine.devices import DTYPES
 from assay.harness.models.subject import Subject
+
+OTHER_NAMES = {
+    **dict.fromkeys(("f32", "fp32", "float"), "float32"),
+    **dict.fromkeys(("f16", "fp16", "half"), "float16"),
+    "bf16": "bfloat16",
+}
 
 BLOCK = 32
 """Numbers of a block of llama.cpp's types, which share a scale."""
 
+BLOCKS = {"int8": 0, "q8_k": 256}
+"""Those of other types; 0: a row has one scale, as in CTranslate2."""
 
-def rounded(states: Tensor, kind: str) -> Tensor:
-    """``states`` [batch, heads, n, width] as a cache of the type ``kind`` returns them.
+FLOAT8 = re.compile(r"f(p|loat)?8")
+"""Names of floats of 8 bits; they have the four bits of exponent of e4m3, unless they say e5m2."""
 
-    Types of 8 bits round blocks of `BLOCK` numbers to 127 steps of the largest, those of fewer to
-    8 steps, as llama.cpp's q8_0 and q4_0 do.
+
+LINEAR = nn.Linear | Conv1D
+"""Layers whose inputs and weights are rounded."""
+
+
+def kind(name: str) -> str:
+    """The kind of type of that name: ``int8``, ``q8_0`` and ``fp8_e4m3`` have 8 bits."""
+    name = OTHER_NAMES.get(name, name)
+    return name if name in DTYPES else ("8 bits" if "8" in name else "fewer bits")
+
+
+def rounded(states: Tensor, name: str) -> Tensor:
+    """``states`` [..., width] as a cache, an input or a weight of the type ``name`` has them.
+
+    Integers of 8 bits have 127 steps up to the largest number: of a row in ``int8``, which is
+    what CTranslate2 does, and else of a block, as in llama.cpp's q8_0.  Those of fewer have 8 in
+    ``q4_0``, 4 in ``q3_k``.  A row that does not fill its blocks has some of `BLOCK`, or is one.
     """
-    kind = bounds.kind(kind)
-    if kind in DTYPES:
-        return states.to(DTYPES[kind]).to(states.dtype)
+    if (same := kind(name)) in DTYPES:
+        return states.to(DTYPES[same]).to(states.dtype)
     width = states.shape[-1]
-    blocks = states.float().unflatten(-1, (-1, BLOCK if width % BLOCK == 0 else width))
+    sizes = (BLOCKS.get(name, BLOCK) or width, BLOCK, width)
+    size = next(each for each in sizes if width % each == 0)
+    blocks = states.double().unflatten(-1, (-1, size))
     largest = blocks.gather(-1, blocks.abs().argmax(-1, keepdim=True))
-    steps = largest.abs() / 127 if kind == "8 bits" else largest / -8
-    steps = torch.where(steps == 0, 1.0, steps).half().float()
-    low, high = (-127, 127) if kind == "8 bits" else (-8, 7)
+    if FLOAT8.search(name):
+        kept = torch.float8_e5m2 if "e5m2" in name else torch.float8_e4m3fn
+        steps = largest.abs().amax((-2, -1), keepdim=True) / torch.finfo(kept).max
+        steps = torch.where(steps == 0, 1.0, steps)
+        return ((blocks / steps).to(kept).double() * steps).flatten(-2).to(states.dtype)
+    if same == "8 bits":
+        steps, low, high = largest.abs() / 127, -127, 127
+    else:
+        low = -(2 ** (int((re.findall(r"[2-7]", name) or "4")[0]) - 1))
+        steps, high = largest / low, -low - 1
+    steps = steps if name in BLOCKS else steps.half().double()
+    steps = torch.where(steps == 0, 1.0, steps)
     return ((blocks / steps).round().clamp(low, high) * steps).flatten(-2).to(states.dtype)
 
 
@@ -64,7 +99,7 @@ def rounded_inputs(model: Any, kind: str) -> Iterator[None]:
     def round_input(layer: Any, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         return (rounded(inputs[0], kind), *inputs[1:])
 
-    layers = [each for each in model.modules() if kind and isinstance(each, nn.Linear)]
+    layers = [each for each in model.modules() if kind and isinstance(each, LINEAR)]
     handles = [each.register_forward_pre_hook(round_input) for each in layers]
     try:
         yield
@@ -73,12 +108,32 @@ def rounded_inputs(model: Any, kind: str) -> Iterator[None]:
             each.remove()
 
 
-def scores(subject: EngineSubject, model: Subject, ids: Ids) -> Rows:
-    """The log-probabilities of ``model``, in the engine's types, with the engine's cache."""
-    engine = subject.engine
-    prompt = torch.tensor([ids], device=model.device)
-    with rounded_inputs(model.model, engine.activations):
-        if not engine.cache or engine.cache == engine.dtype:
-            return bounds.of_model(model, ids, engine)
-        output = model(prompt, cache=RoundedCache(engine.cache), keep=True, states=False)
+def with_rounded_weights(model: Subject, kind: str) -> Subject:
+    """``model`` with the weights of its linear layers and embeddings rounded to ``kind``.
+
+    Each output, or each token, is a row.
+    """
+    copied: Any = copy.deepcopy(model.model)
+    with torch.no_grad():
+        for each in copied.modules():
+            if isinstance(each, nn.Linear | nn.Embedding):
+                each.weight.copy_(rounded(each.weight, kind))
+            elif isinstance(each, Conv1D):
+                each.weight.copy_(rounded(each.weight.T, kind).T)
+    return replace(model, model=copied)
+
+
+def of_model(model: Subject, ids: Ids, engine: Engine, inputs: str = "", cache: str = "") -> Rows:
+    """The log-probabilities of ``model`` as it runs after each of ``ids``.
+
+    The ``inputs`` of its linear layers, and its ``cache``, are rounded to these types.
+    """
+    kept: Any = {"cache": RoundedCache(cache), "keep": True} if cache else {}
+    with rounded_inputs(model.model, inputs):
+        output = model(torch.tensor([ids], device=model.device), states=False, **kept)
     return rows_of(Scores(output.rows["logits"][0]), engine.vocabulary, model.name)
+
+
+def cache_of(engine: Engine) -> str:
+    """The type that the engine's cache is rounded to; '' where it computes in that."""
+    return "" if engine.cache == engine.dtype else engine.cache

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -28,6 +29,7 @@ from assay.harness.models import capabilities
 from assay.harness.models.machine.devices import dtype_name
 from assay.harness.models.machine.shortage import ENDS, pass_on
 from assay.harness.models.subject import Subject
+from assay.harness.results.errors import BadInput
 
 SLOTS = 4
 """Requests whose caches are kept."""
@@ -47,11 +49,13 @@ class Own(Engine):
     def __init__(self, model: Subject, fault: str | None = None) -> None:
         self.model, self.fault = model, fault
         self.vocabulary, self.context = model.vocabulary, model.context
-        self.dtype = dtype_name(model.dtype)
+        self.dtype, self.identity = dtype_name(model.dtype), f"{model.digest} {fault}"
         self.routed = "router gap" in model.rows(torch.tensor([[1, 2]]), states=False).tensors
         self.lacks: dict[str, str] = {}
-        if (why := capabilities.probe(model).why_missing("chunks-beside-cache")) is not None:
+        has = capabilities.probe(model)
+        if (why := has.why_missing("chunks-beside-cache")) is not None:
             self.lacks |= {"engine-prefix-cache": why}
+        self._steps = "recurrence" in has
         if model.tokenizer is None:
             without = f"{model.name} has no tokenizer"
             self.lacks |= {"engine-tokens": without, "engine-chats": without}
@@ -61,8 +65,17 @@ class Own(Engine):
             self.reports = PROCESSED
         if fault == "moved-weight":
             self.model = replace(model, model=_with_a_moved_weight(model.model))
+        if fault in ("no-normaliser", "bos-twice") and not self._has(fault):
+            raise BadInput(f"{model.name}+{fault}: its tokenizer has nothing that this changes")
         self._calls = 0
         self.restart()
+
+    def _has(self, fault: str) -> bool:
+        """Whether the tokenizer has the normaliser, or BOS, that a fault is about."""
+        tokenizer: Any = self.model.tokenizer
+        backend = getattr(tokenizer, "backend_tokenizer", None)
+        has = getattr(backend, "normalizer", None), getattr(tokenizer, "bos_token_id", None)
+        return has[fault == "bos-twice"] is not None
 
     def restart(self) -> None:
         """Forget all prefixes."""
@@ -109,9 +122,13 @@ class Own(Engine):
         if past and (cache := self._cut(cache, len(kept) - past)) is None:
             past = 0
         cache = cache if past else None
-        logits, cache = self._pass(torch.tensor([ids[past:]]), past, cache)
+        # After several tokens at once, models of transformers begin a new recurrent state.
+        rest, rows = torch.tensor([ids[past:]]), list[Tensor]()
+        for chunk in rest.split(1 if past and self._steps else len(ids), 1):
+            logits, cache = self._pass(chunk, past + len(rows), cache)
+            rows += logits[0]
         self._kept = [*self._kept[1 - SLOTS :], (ids, cache)]
-        return Scores(self._said(logits[0]), first=past)
+        return Scores(self._said(torch.stack(rows)), first=past)
 
     def _cut(self, cache: Any, surplus: int) -> Any:
         """A copy of a cache without its last ``surplus`` tokens; None where it cannot forget."""
@@ -174,21 +191,23 @@ class Own(Engine):
 
     def tokenize(self, text: str) -> Ids:
         """By the model's tokenizer."""
-        tokenizer: Any = self.model.tokenizer
-        if self.fault == "no-normaliser":
-            tokenizer = copy.deepcopy(tokenizer)
-            tokenizer.backend_tokenizer.normalizer = None
-        return self._begun(list(tokenizer(text)["input_ids"]))
+        return self._begun(list(self._tokenizer(text)["input_ids"]))
 
     def chat(self, messages: Chat) -> Ids:
         """By the model's template."""
-        tokenizer: Any = self.model.tokenizer
+        tokenizer = self._tokenizer
         text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
         return self._begun(list(tokenizer(text, add_special_tokens=False)["input_ids"]))
 
+    @cached_property
+    def _tokenizer(self) -> Any:
+        tokenizer: Any = copy.deepcopy(self.model.tokenizer)
+        if self.fault == "no-normaliser":
+            tokenizer.backend_tokenizer.normalizer = None
+        return tokenizer
+
     def _begun(self, ids: Ids) -> Ids:
-        begin = getattr(self.model.tokenizer, "bos_token_id", None)
-        return [begin, *ids] if self.fault == "bos-twice" and begin is not None else ids
+        return [self._tokenizer.bos_token_id, *ids] if self.fault == "bos-twice" else ids
 
 
 def _common(one: Ids, other: Ids) -> int:

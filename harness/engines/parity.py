@@ -18,54 +18,82 @@ from assay.harness.results.arrays import Array
 CLIP = 0.2
 """Ratios of probabilities beyond 1 ± this are clipped by a trainer (PPO, GRPO)."""
 
+QUANTILES = {"0.1 %": 0.001, "5 %": 0.05, "median": 0.5, "95 %": 0.95, "99.9 %": 0.999}
+"""What is reported of the ratios' distribution."""
+
 FEW = 0.05
 """The share of a text's tokens that may be beyond it."""
+
+TOGETHER = "distance to float64"
+"""The engine and its own weights in float64: all that its types, cache and arithmetic change."""
 
 
 @dataclass(frozen=True)
 class Beside:
-    """The scores of one request, by the engine and in float64, with what rounding explains.
+    """The scores of one request, by the engine and by the model in float64, and what is judged.
 
-    ``exact`` are those of the model, ``stored`` those of the engine's own weights, both in
-    float64; ``rounded`` are those of its weights, type and cache in transformers, or None.
+    ``judged`` has the error of each part, and how large it may be; ``recorded`` other errors.
+    ``control`` is the model's distance to another request.
     """
 
     observed: Rows
     exact: Rows
-    stored: Rows
-    rounded: Rows | None
-    most: float
+    control: float
+    judged: Mapping[str, tuple[float, float]]
+    recorded: Mapping[str, float]
 
     @property
-    def allowed(self) -> float:
-        """How far the engine may be from its own weights in float64."""
-        explained = None if self.rounded is None else apart(self.rounded, self.stored)
-        if explained is None:
-            return self.most
-        return min(bounds.FACTOR * explained.error + self.most / 10, self.most)
+    def off(self) -> list[str]:
+        """The parts that no rounding explains: where it is one of them, not their sum."""
+        off = [name for name, (error, most) in self.judged.items() if not error <= most]
+        return off[: len(off) - (len(off) > 1 and off[-1] == TOGETHER)]
 
     @property
-    def parts(self) -> dict[str, float]:
-        """What the weights, the type and the cache, and the engine's arithmetic each change."""
-        parts = {"conversion": apart(self.stored, self.exact)}
-        if self.rounded is not None:
-            parts["type and cache"] = apart(self.rounded, self.stored)
-            parts["arithmetic"] = apart(self.observed, self.rounded)
-        return {name: each.error for name, each in parts.items() if each is not None}
+    def passes(self) -> bool:
+        """Whether the control is no farther than a part may be."""
+        return self.control <= max(most for _, most in self.judged.values())
 
 
-def beside(subject: EngineSubject, model: Subject, ids: Ids) -> Beside:
-    """The engine beside ``model`` on one request; raises `BadInput`, or `Missing`."""
-    engine, own = subject.engine, subject.own_weights
+def beside(subject: EngineSubject, model: Subject, ids: Ids, other: Ids) -> Beside | None:
+    """The engine beside ``model`` on one request; ``other`` is the control's, of its length.
+
+    Raises `BadInput`, or `Missing`.  None where routers of experts decide by near-ties from the
+    first token on.
+    """
+    engine, own, same = subject.engine, subject.own_weights, subject.in_its_dtype
     (observed,) = subject.scores([ids])
-    exact = bounds.exact(model, ids, engine)
-    stored = exact if own is None else bounds.exact(own, ids, engine)
-    same = subject.in_its_dtype
-    rounded = None if same is None else middle.scores(subject, same, ids)
-    most = bounds.rounding(engine)
-    if engine.stored and own is None:
-        most = max(most, bounds.ALONE[bounds.kind(engine.stored)])
-    return Beside(observed, exact, stored, rounded, most)
+    exact, another = bounds.exact(model, engine, ids, other)
+    stored = exact if own is None else bounds.exact(own, engine, ids)[0]
+
+    def error(one: Rows, other: Rows) -> float | None:
+        distance = apart(one.at(0, stored.end), other.at(0, stored.end))
+        return None if distance is None else distance.error
+
+    judged, recorded = dict[str, tuple[float | None, float]](), dict[str, float | None]()
+    most = bounds.limit(subject, ids, stored.end)
+    recorded["conversion"] = error(stored, exact)
+    if subject.converted is not None:
+        changed = error(bounds.exact(subject.converted, engine, ids)[0], exact) or 0.0
+        converted = bounds.INDEPENDENT * changed + bounds.ALONE["float32"]
+        if own is None:
+            most += converted
+        else:
+            judged["conversion"] = recorded["conversion"], converted
+    if same is not None:
+        cache = middle.cache_of(engine)
+        rounded = middle.of_model(same, ids, engine, engine.activations, cache)
+        if cache:  # apart from inputs, of which each change makes some round otherwise
+            cached, plain = (middle.of_model(same, ids, engine, "", each) for each in (cache, ""))
+            judged["cache"] = error(cached, plain), bounds.ALONE[middle.kind(cache)]
+        recorded["type and cache"] = explained = error(rounded, stored)
+        most = min(bounds.FACTOR * (explained or 0.0) + most / 10, most)
+        judged["arithmetic"] = error(observed, rounded), most
+    judged[TOGETHER] = error(observed, stored), most
+    if judged[TOGETHER][0] is None or (control := apart(another, exact)) is None:
+        return None
+    sizes = {name: each for name, each in recorded.items() if each is not None}
+    found = {name: (each, most) for name, (each, most) in judged.items() if each is not None}
+    return Beside(observed, exact, control.error, found, sizes)
 
 
 def divergence(exact: Rows, observed: Rows) -> Array:
@@ -89,10 +117,7 @@ def ratios(trained: Sequence[Array], sampled: Sequence[Array]) -> dict[str, Any]
     return {
         "mean difference": float(every.mean()),
         "mean absolute difference by position": by_position,
-        "ratios": {
-            name: float(np.quantile(ratio, q))
-            for name, q in (("0.1 %", 0.001), ("median", 0.5), ("99.9 %", 0.999))
-        },
+        "ratios": {name: float(np.quantile(ratio, q)) for name, q in QUANTILES.items()},
         "tokens": len(every),
         f"share beyond 1 ± {CLIP}": float((np.abs(ratio - 1.0) > CLIP).mean()),
     }

@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Callable
 from importlib.metadata import entry_points
 
-from assay.harness.engines.interface import Engine
+from assay.harness.engines.interface import Engine, parts
 from assay.harness.results.errors import BadInput, NotHere, brief
 
 GROUP = "assay.engines"
@@ -42,7 +42,9 @@ def open_engine(name: str, what: str) -> Engine:
     Raises `BadInput` with one line for an unknown engine, or one that cannot be started.
     """
     try:
-        return _maker(name)(what)
+        engine = _maker(name)(what)
+        engine.files = engine.files or (parts(what)[0],)
+        return engine
     except BadInput:
         raise
     except ImportError as error:

@@ -140,23 +140,18 @@ def _error(one: tuple[Array, Listed], other: tuple[Array, Listed]) -> float:
     (a, mine), (b, theirs) = one, other
     if np.isnan(a).any() or np.isnan(b).any():
         return math.inf
-    a, b = np.maximum(a, LEAST), np.maximum(b, LEAST)
-    few = mine is not None or theirs is not None
-    if few:
-        a, b = _listed(a, mine, b, theirs)
+    a, b = _listed(np.maximum(a, LEAST), mine, np.maximum(b, LEAST), theirs)
     scale = float(np.sqrt(np.mean((b - b.mean()) ** 2)))
-    scale = max(scale, 1.0) if few else scale or 1.0
+    scale = scale or 1.0 if mine is theirs is None else max(scale, 1.0)
     return float(np.sqrt(np.mean((a - b) ** 2))) / scale
 
 
 def _listed(a: Array, mine: Listed, b: Array, theirs: Listed) -> tuple[Array, Array]:
     """The log-probabilities of the tokens that both list, or that one list must have."""
-    if mine is None and theirs is not None:
+    if theirs is None:
+        return a, b if mine is None else b[mine]
+    if mine is None:
         return a[theirs], b
-    if theirs is None and mine is not None:
-        return a, b[mine]
-    assert mine is not None
-    assert theirs is not None
     of_a = dict(zip(mine.tolist(), a.tolist(), strict=True))
     of_b = dict(zip(theirs.tolist(), b.tolist(), strict=True))
     pairs = []

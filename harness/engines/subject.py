@@ -6,14 +6,16 @@ import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
 
+from assay.harness.engines import middle
 from assay.harness.engines.interface import CAPABILITIES, Chat, Engine, Ids, Sampling
 from assay.harness.engines.scores import Rows, rows_of
-from assay.harness.models.machine.devices import parse_dtype
+from assay.harness.models.machine.devices import dtype_name, parse_dtype
 from assay.harness.models.subject import Subject
 from assay.harness.models.subject.settings import SubjectSettings
 from assay.harness.models.subject.wrapped import Wrapped, WrappedConfig
@@ -51,7 +53,20 @@ class EngineSubject(Subject):
     @cached_property
     def in_its_dtype(self) -> Subject | None:
         """A model of its weights, as far as there is one, that computes in the engine's type."""
+        same = self.same_weights
+        if same is not None and dtype_name(same.dtype) == self.engine.dtype:
+            return same
         return None if self.in_dtype is None else self.in_dtype(self.engine.dtype)
+
+    @cached_property
+    def converted(self) -> Subject | None:
+        """The model with weights rounded to the engine's type; None where it says none, or where
+        that is what its own weights are.
+        """
+        kind = self.engine.stored or (self.engine.dtype if self.engine.weights else "")
+        if self.against is None or not kind or (self.own_weights and not self.engine.weights):
+            return None
+        return middle.with_rounded_weights(self.against, kind)
 
     @cached_property
     def context(self) -> int | None:
@@ -141,12 +156,10 @@ def subject_of(
             f"{name} has a vocabulary of {engine.vocabulary} and {against.name} of "
             f"{against.vocabulary}: the same ids cannot go to both"
         )
-    what = (type(engine).__module__, engine.name, engine.dtype, engine.stored, engine.cache)
-    texts = [name, *what, "" if against is None else against.digest]
     subject = EngineSubject(
         name,
         _stand_in(engine),
-        digest=hashlib.sha256("\n".join(texts).encode()).hexdigest(),
+        digest=_digest(name, engine, against),
         settings=SubjectSettings(attends="causal"),
         offer="an engine has no recorded capabilities",
         engine=engine,
@@ -160,6 +173,20 @@ def subject_of(
     elif subject.own_capabilities["engine-generation"] is None:
         subject.generate([[1, 2, 3]], Sampling(1))
     return subject
+
+
+def _digest(name: str, engine: Engine, against: Subject | None) -> str:
+    """SHA-256 (hex) of what the engine says of itself, the files that it serves, and the model."""
+    types = (engine.dtype, engine.stored, engine.activations, engine.cache)
+    what = (type(engine).__module__, engine.name, engine.identity, *types)
+    digest = hashlib.sha256("\n".join([name, *what, against.digest if against else ""]).encode())
+    for served in map(Path, sorted({*engine.files, *filter(None, [engine.weights])})):
+        for file in sorted(served.rglob("*")) if served.is_dir() else [served]:
+            if file.is_file():
+                digest.update(f"\n{file.relative_to(served)}\n".encode())
+                with file.open("rb") as content:
+                    digest.update(hashlib.file_digest(content, "sha256").digest())
+    return digest.hexdigest()
 
 
 def _capabilities(subject: EngineSubject) -> dict[str, str | None]:

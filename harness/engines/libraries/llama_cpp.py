@@ -79,13 +79,15 @@ class LlamaCpp(Engine):
         self.best = libraries.number({"best": self.options["best"] or usual}, "best")
         self.context = properties["default_generation_settings"]["n_ctx"]
         self.name = f"llama.cpp {properties['build_info']}"
+        self.identity = f"{properties.get('model_path')} {sorted(facts['meta'].items())}"
         (self._letter, *_) = self._sent("/tokenize", {"content": "a"})["tokens"]
         kind = facts["meta"].get("ftype", "")
         self.dtype = TYPES.get(kind, "float32")
         if self.options["flash"] != "off" and self.cache == "float32":
             self.cache = "float16"  # flash attention on a CPU is as exact as that
         if kind not in TYPES:
-            self.stored, self.activations = kind.lower(), "q8"
+            self.stored = kind.lower()
+            self.activations = "q8_k" if "_k" in self.stored else "q8_0"
             self.weights = "" if path.startswith("http") else path
 
     def restart(self) -> None:

@@ -45,6 +45,7 @@ class OpenAIServer(Engine):
             raise BadInput(f"{address}: serves {', '.join(models)}, and no {model!r}")
         self.model, self.name = model, f"{models[model].get('owned_by', 'a server')}, {model}"
         self.context = models[model].get("max_model_len")
+        self.identity = str(models[model].get("root", ""))
         self.best = libraries.number(self.options, "best")
         self.vocabulary = libraries.number(self.options, "vocabulary")
         self.dtype, self.stored = self.options["type"], self.options["stored"]

@@ -11,8 +11,9 @@ import pytest
 import torch
 
 import assay
-from assay.harness.engines import bounds, middle, registry
+from assay.harness.engines import middle, registry
 from assay.harness.engines.interface import Engine, Generated, Sampling, Scores, parts
+from assay.harness.engines.own import Own
 from assay.harness.engines.sampling import misfit, places, processed
 from assay.harness.engines.scores import Rows, apart, rows_of
 from assay.harness.engines.subject import subject_of
@@ -90,21 +91,11 @@ def test_what_is_no_score_is_rejected(scores: Scores, message: str) -> None:
 def test_types_by_the_names_of_libraries() -> None:
     names = ["f16", "q8_0", "fp8_e4m3", "int8", "q4_0", "bfloat16", "f32"]
     kinds = ["float16", *["8 bits"] * 3, "fewer bits", "bfloat16", "float32"]
-    assert [bounds.kind(each) for each in names] == kinds
+    assert [middle.kind(each) for each in names] == kinds
     assert parts("a/model.gguf,cache=q8_0,threads=2") == (
         "a/model.gguf",
         {"cache": "q8_0", "threads": "2"},
     )
-
-
-@pytest.mark.parametrize(
-    ("kind", "least", "most"),
-    [("float32", 0, 0), ("bfloat16", 1e-4, 1e-2), ("q8_0", 1e-3, 1e-2), ("q4_0", 3e-2, 0.2)],
-)
-def test_a_cache_is_rounded_to_its_type(kind: str, least: float, most: float) -> None:
-    states = torch.randn(1, 2, 8, 64, generator=torch.Generator().manual_seed(0))
-    error = float((middle.rounded(states, kind) - states).norm() / states.norm())
-    assert least <= error <= most
 
 
 def test_places_of_sampled_tokens_are_uniform() -> None:
@@ -142,6 +133,13 @@ class Constant(Engine):
         return [Scores(np.zeros((self.rows(len(ids)), 16))) for ids in requests]
 
 
+class Opened(Constant):
+    """The same, by a path."""
+
+    def __init__(self, what: str) -> None:
+        pass
+
+
 def test_what_an_engine_lacks_is_named_and_its_claims_do_not_apply() -> None:
     rows = results(subject_of("constant", Constant()), ["I1", "I5", "I8"])
     reasons = {each.name: each.reason for each in rows}
@@ -174,6 +172,8 @@ def test_bad_engines_are_rejected_in_one_line() -> None:
         ("engine:nobodys:x", "no such engine; there are own"),
         ("engine:own:chat+stale", "no fault 'stale'; there are stale-entry"),
         ("engine:own:/no/such/folder", "no such folder"),
+        ("engine:own:chat+no-normaliser", "its tokenizer has nothing that this changes"),
+        ("engine:own:tiny:gpt2+bos-twice", "its tokenizer has nothing that this changes"),
         ("engine:", "names nothing"),
     ],
 )
@@ -193,6 +193,20 @@ def test_only_an_engine_has_a_model_against_it() -> None:
         loaded("tiny:gpt2", against="tiny:gpt2")
     with pytest.raises(BadInput, match="same ids cannot go to both"):
         loaded("engine:own:chat", against="tiny:gpt2")
+
+
+def test_evidence_is_of_the_content_that_an_engine_serves(tmp_path, monkeypatch) -> None:
+    monkeypatch.setitem(registry.BUILT_IN, "constant", f"{__name__}:Opened")
+    digests = set()
+    for content in ("one", "other", "one"):
+        (tmp_path / "weights.bin").write_text(content)
+        digests.add(loaded(f"engine:constant:{tmp_path},threads=1").digest)
+    assert len(digests) == 2
+    digests |= {loaded(f"engine:constant:{tmp_path / 'weights.bin'},threads=1").digest}
+    model, moved = loaded("chat"), loaded("chat")
+    moved.digest = "another"
+    digests |= {subject_of("own", Own(each)).digest for each in (model, moved, model)}
+    assert len(digests) == 5
 
 
 # -- the class of docs/own-engine.md, and a server ------------------------------------------------

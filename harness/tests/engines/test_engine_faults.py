@@ -37,6 +37,7 @@ def caught(fault: str, beside: bool) -> None:
     for claim in claims:
         verdicts = [each.verdict for each in rows if each.id == claim]
         assert Verdict.REFUTED in verdicts, (claim, verdicts)
+        assert claim != "I8" or {*verdicts} == {Verdict.REFUTED}, "texts and chats"
 
 
 def kept(model: str, dtype: str) -> None:
@@ -70,6 +71,12 @@ def test_a_sound_engine_keeps_every_law() -> None:
 @pytest.mark.parametrize("model", ["tiny:qwen3", "tiny:mistral", "tiny:gpt_neox", "tiny:olmo2"])
 def test_sound_engines_of_other_types_keep_every_law(model: str, dtype: str) -> None:
     kept(model, dtype)
+
+
+@pytest.mark.parametrize("model", ["tiny:mamba", "tiny:jamba"])
+def test_a_recurrent_state_is_continued_after_a_cached_prefix(model: str) -> None:
+    rows = results(loaded(f"engine:own:{model}", model), ["I4"])
+    assert {each.verdict for each in rows} == {Verdict.UPHELD}
 
 
 def test_the_histories_of_a_prefix_end_with_the_request() -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import assay
-from assay.harness.engines import libraries, middle
+from assay.harness.engines import bounds, libraries
 from assay.harness.engines.libraries import llama_cpp
 from assay.harness.engines.own import Own
 from assay.harness.results.errors import BadInput
@@ -43,6 +44,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_ctranslate2_is_not_accused(folder: Path, how: str) -> None:
     pytest.importorskip("ctranslate2")
     sound(f"engine:ctranslate2:{folder}{how}", str(folder))
+
+
+@pytest.mark.nightly  # `tox -e engines` installs what it needs
+def test_the_middle_column_is_what_ctranslate2_does_in_int8(folder: Path) -> None:
+    pytest.importorskip("ctranslate2")
+    spec = f"engine:ctranslate2:{folder},type=int8"
+    scores, _ = results(loaded(spec, str(folder)), ["I9"])
+    assert np.median(scores.sample["arithmetic"]) < bounds.ALONE["float32"]
+    assert np.median(scores.sample["type and cache"]) > 1e-2
 
 
 @pytest.mark.nightly  # `tox -e engines` installs what it needs
@@ -111,16 +121,6 @@ def test_a_model_that_a_server_does_not_serve_is_rejected() -> None:
 def test_options_are_checked(what: str, message: str) -> None:
     with pytest.raises(BadInput, match=message):
         libraries.read(what, {"cache": ""})
-
-
-def test_the_middle_column_rounds_inputs_of_linear_layers() -> None:
-    layer = torch.nn.Sequential(torch.nn.Linear(64, 8, dtype=torch.float64))
-    ids = torch.randn(2, 64, dtype=torch.float64)
-    with middle.rounded_inputs(layer, "q8_0"):
-        rounded = layer(ids)
-    assert 1e-5 < (rounded - layer(ids)).abs().max() < 3e-2
-    with middle.rounded_inputs(layer, ""):
-        assert torch.equal(layer(ids), layer(ids))
 
 
 def test_llama_cpp_gives_every_generated_token_its_score() -> None:
