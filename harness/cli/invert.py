@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import re
 import sys
@@ -233,16 +234,21 @@ class Inverter:
         return outcome
 
     def _search(self, prompt: list[int], output: Tensor) -> Inversion:
-        whole = self.options.method == "exact"
+        whole, began = self.options.method == "exact", time.perf_counter()
 
         def show(number: int, search: SearchResult) -> None:
             tokens = search.ids[0, : len(prompt) if whole else number].tolist()
             verified = f"{int(search.verified[0].sum())} of {len(prompt)}"
             self.display.row(prompt, tokens, *((str(number), verified) if number else ("", "")))
+            left = began + self.options.limit - time.perf_counter()
+            self.display.state(
+                f"{verified} verified, {int(search.tried.sum())} candidates tried"
+                + (f", {max(0, left):.0f} s left" if left < math.inf else "")
+            )
 
         keep = None if self.options.no_keep else inversion.default_folder()
         where = (self.subject, self.target, output, self.options.method)
-        return inversion.invert(*where, tell=show, keep=keep)
+        return inversion.invert(*where, tell=show, keep=keep, limit=self.options.limit)
 
     def _descend(self, prompt: list[int], output: Tensor, steps: list[Step]) -> Inversion:
         """Descend, and append the steps that are shown to ``steps``."""
@@ -380,6 +386,8 @@ def _parser() -> Parser:
     add("--seed", type=whole(0, LARGEST_SEED), default=0, metavar="N", help=words)
     words = "keep nothing of the model in the cache, where exact keeps what it learned of it"
     add("--no-keep", action="store_true", help=words)
+    words = "end exact's search after so many seconds, set-up apart, with what is verified"
+    add("--limit", type=positive, default=math.inf, metavar="SECONDS", help=words)
     add("--json", action="store_true", help="write JSON, and nothing else")
     models.add_options(parser)
     parser.set_defaults(model=None, **DESCENT)  # the first word may name the model

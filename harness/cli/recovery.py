@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Annotated, Literal
 
 from rich.console import Console
+from rich.status import Status
 from rich.text import Text
 
 from assay.harness.models.subject import Subject
@@ -37,6 +38,8 @@ HEADS = {
     "descent": ("step", "loss", "recovered", "decoded"),
 }
 """The columns that show a method's progress."""
+
+RECOVERING = "recovering the prompt"
 
 EQUALS = 3
 """How many of the tokens that give the same output are named."""
@@ -185,6 +188,7 @@ class Display:
         self.glyphs = Glyphs(console)
         self._widths: list[int] = []
         self._set_up_shown = False
+        self._status: Status | None = None
 
     def say(self, line: str, style: str = "") -> None:
         """A line of text."""
@@ -207,8 +211,13 @@ class Display:
             self._widths = [len(number) + 1, *(max(8, len(head), counts) for head in others)]
             self._row([number, *others], Text(last, MUTED), MUTED)
         spinner = "line" if self.glyphs.plain else "dots"
-        with self.console.status("recovering the prompt", spinner=spinner):
+        with self.console.status(RECOVERING, spinner=spinner) as self._status:
             yield
+
+    def state(self, words: str) -> None:
+        """Say beside the spinner how far the search is."""
+        if self._status is not None:
+            self._status.update(f"{RECOVERING}: {words}")
 
     def row(self, ids: Sequence[int], tokens: Sequence[int], *cells: str) -> None:
         """The ``tokens`` so far for a prompt ``ids``, behind ``cells`` of the other columns."""

@@ -17,16 +17,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from assay.harness.inversion.candidates import Prefixes, accepted, relative
+from assay.harness.inversion.candidates import ACCEPTED, Prefixes, accepted, relative
 from assay.harness.inversion.forward_map import ForwardMap, Part
-from assay.harness.inversion.target import Target, output_embedding
+from assay.harness.inversion.set_up import reduced
+from assay.harness.inversion.target import Target, embedded, output_embedding
 from assay.harness.inversion.token_by_token import SearchResult
 from assay.harness.models.subject import Subject
 from assay.harness.models.subject.memo import memo
+from assay.harness.operations.equal_rows import first_equal
 
-TEMPER = 1 / 16
-"""What half a squared distance counts: residuals are not normal, and their covariance is made of
-few states."""
+EVIDENCE = 0.3
+"""What a feature counts.  Residuals are not normal, and those of a place are larger or smaller
+together: as by Student's distribution, the logarithm of a squared distance counts and not itself.
+"""
 
 SURE = 0.9
 """The share of a place's likeliest token, of the likeliest `LISTED`, at which others wait."""
@@ -37,11 +40,14 @@ LISTED, MOST = 16, 5
 AHEAD = 4
 """Places behind the first open one at which others are tried as well; in the first pass, all."""
 
-ROUNDS = (6, 6, 12, 24, 24, 48, 48, 96)
+ROUNDS = (6, 6, 12, 24, 24, 48, 48, 96, 192, 384)
 """Tokens tried in each round at the first place that is open; after them it is given up."""
 
 ALONE = 2
 """The rounds there after which the guess behind it is no longer run as well."""
+
+NEARLY = 1e-3
+"""The relative distance up to which a token may be right, as rounding may change more there."""
 
 STEPS = 20
 """Iterations of expectation maximisation."""
@@ -56,11 +62,12 @@ def search(
     linear: ForwardMap,
     result: SearchResult,
     tell: Callable[[], None],
+    until: float = math.inf,
 ) -> int:
     """Find the tokens of ``goal`` [n, F], up to ``length``, and write them to a ``row`` of
-    ``result``; return how many of the first ones are verified.
+    ``result``; return how many of the first ones are verified.  Raises `TimeUp` after ``until``.
     """
-    place = _Row(subject, target, goal[:length], linear)
+    place = _Row(subject, target, goal[:length], linear, until)
     while place.done < length and place.can_go_on:
         place.step()
         result.ids[row, :length], result.distances[row, :length] = place.guess, place.off
@@ -74,22 +81,27 @@ def search(
 class _Row:
     """One prompt: ``guess`` [n], of which the first ``done`` tokens are verified."""
 
-    def __init__(self, subject: Subject, target: Target, goal: Tensor, linear: ForwardMap) -> None:
+    def __init__(
+        self,
+        subject: Subject,
+        target: Target,
+        goal: Tensor,
+        linear: ForwardMap,
+        until: float = math.inf,
+    ) -> None:
         self.subject, self.goal, self.map = subject, goal, linear
-        self.wide, self.close = goal.float(), accepted(subject)
-        self.prefixes = Prefixes(subject, target, 1)
+        self.wide, self.close = reduced(goal.float(), linear.basis), accepted(subject)
+        self.prefixes = Prefixes(subject, target, 1, until=until)
         self.n, self.done, self.round = len(goal), 0, 0
         self.off = torch.full((self.n,), torch.inf, dtype=torch.float64, device=goal.device)
         self.tried = torch.zeros(self.n, dtype=torch.long, device=goal.device)
         # Of the first open place, after its true prefix: tokens, and their states.
         self.tokens, self.states = goal.new_empty(0, dtype=torch.long), goal.new_empty(0, 0)
         self.parts = [linear.at(place, state) for place, state in enumerate(self.wide)]
-        self.rests = torch.stack([self._rest(i, self.wide[i]) for i in range(self.n)])
-        misses = torch.cat(
-            [part.misses(linear.rows, self.rests[i][None]) for i, part in enumerate(self.parts)]
-        )
-        self.prior = self._prior(misses, _own_distribution(subject, target))
-        self.scores = TEMPER * misses - self.prior
+        self.evidence = torch.stack([self._evidence(place) for place in range(self.n)])
+        self.prior = self._prior(self.evidence, _own_distribution(subject, target))
+        self.spare = _spare(subject)
+        self.scores = (-self.evidence - self.prior).masked_fill(self.spare, torch.inf)
         self.guess = self.scores.argmin(1)
 
     @property
@@ -116,16 +128,17 @@ class _Row:
             tried = torch.cat(parts, 1)[0]
             self.tried += torch.bincount(places, minlength=self.n)
         off = relative(tried, self.goal[places]) if len(tokens) else tried[:, 0]
-        own = relative(chain, self.goal[place:]) if len(chain) else chain
         if len(chain):
-            self.off[place:] = own
-            right = (own <= self.close).long().cumprod(0).sum()
-            self.done += int(right)
+            self.off[place:] = relative(chain, self.goal[place:])
+            while self.done < self.n and self._right(
+                self.guess[self.done], chain[self.done - place]
+            ):
+                self.done += 1
         branched = False
         if self.done < self.n:
             here = (places == self.done).nonzero()[:, 0]
-            if len(here) and float(off[here].min()) <= self.close:
-                best = here[off[here].argmin()]
+            best = here[off[here].argmin()] if len(here) else None
+            if best is not None and self._right(tokens[best], tried[best]):
                 self.guess[self.done], self.off[self.done] = tokens[best], off[best]
                 self.done, branched = self.done + 1, True
         if self.done > first:
@@ -143,15 +156,33 @@ class _Row:
                 ids, states = torch.cat([self.tokens, ids]), torch.cat([self.states, states])
             if not len(ids):
                 continue
-            misses = self.parts[i].bent(
-                self.map.rows, self.rests[i], ids, self._rest(i, states.float())
-            )
-            self.scores[i] = TEMPER * misses - self.prior[i]
+            # The mean of both: what the map is off by is half of the place and half of the token.
+            evidence = (self.evidence[i] + self._evidence(i, ids, states)) / 2
+            self.scores[i] = (-evidence - self.prior[i]).masked_fill(self.spare, torch.inf)
             if fresh:
                 self.tokens, self.states = ids, states
                 self.scores[i, ids] = torch.inf
             self.guess[i] = self.scores[i].argmin()
         self.round += not branched
+
+    def _right(self, token: Tensor, state: Tensor) -> bool:
+        """Whether the ``state`` [F] of a ``token`` at the first open place is the target's.
+
+        Where it nearly is, the prompt is also run without branches or a cache: the two states of
+        the token say how much rounding changes at this place.  It is much more than elsewhere
+        where a massive state is nearly reached.
+        """
+        place, (goal, own) = self.done, (self.goal[self.done], state[None])
+        off = float(relative(own, goal[None]))
+        if off <= self.close or off > NEARLY:
+            return off <= self.close
+        prompt = torch.cat([self.guess[:place], token[None], self.guess[place + 1 :]])
+        plain = self.prefixes.target.output(self.subject, prompt[None])[0, place, None]
+        self.prefixes.passes += 1
+        self.tried += 1
+        rounded = float(relative(own, plain))
+        close = max(self.close, ACCEPTED * rounded) if rounded <= NEARLY else self.close
+        return float(relative(plain, goal[None])) <= close
 
     def _branches(self) -> tuple[Tensor, Tensor]:
         """Places and tokens [b] to be tried beside the guess."""
@@ -172,42 +203,67 @@ class _Row:
         return torch.cat(places or empty), torch.cat(tokens or empty)
 
     def _round(self, place: int, count: int) -> Tensor:
-        """Tokens of a further round: half by their scores, half by the model's distribution."""
+        """Tokens of a further round: by their scores, a quarter by the model's distribution."""
         scores, prior = self.scores[place].clone(), self.prior[place].clone()
         if self.round <= ALONE:  # it is run with the guess
             scores[self.guess[place]] = torch.inf
         count = min(count, int(scores.isfinite().sum()))
-        half = count // 2 if bool((prior > prior.min()).any()) else count
-        some = scores.topk(half, largest=False).indices
+        most = count - count // 4 if bool((prior > prior.min()).any()) else count
+        some = scores.topk(most, largest=False).indices
         prior[scores.isinf()] = -torch.inf
         prior[some] = -torch.inf
-        return torch.cat([some, prior.topk(count - half).indices])
+        return torch.cat([some, prior.topk(count - most).indices])
 
-    def _rest(self, place: int, states: Tensor) -> Tensor:
+    def _evidence(
+        self, place: int, ids: Tensor | None = None, states: Tensor | None = None
+    ) -> Tensor:
+        """The logarithm of each token's likelihood [V] at a ``place``, up to a constant.
+
+        After tokens ``ids`` [m] were tried there, with ``states`` [m, F], the map is taken to be
+        off as at them.
+        """
+        each = []
+        for part in self.parts[place]:
+            rest = self._rest(part, place, self.wide[place])
+            if ids is not None and states is not None:
+                tried = self._rest(part, place, reduced(states.float(), self.map.basis))
+                rest = rest - (tried - part.part(self.map.table[ids])).mean(0)
+            misses = part.misses(self.map.table, rest[None])[0]
+            least = misses.min().clamp_min(torch.finfo(misses.dtype).tiny)
+            each.append(torch.log(least / misses.clamp_min(least)))
+        return EVIDENCE * self.wide.shape[1] / 2 * torch.stack(each).amax(0)
+
+    def _rest(self, part: Part, place: int, states: Tensor) -> Tensor:
         """What tokens add to ``states`` [..., F] at a ``place``, after the target before it."""
-        part: Part = self.parts[place]
         if part is self.map.first:
             return part.rest(states)
         return part.rest(states, part.centre if place == 1 else self.wide[place - 1])
 
-    def _prior(self, misses: Tensor, own: Callable[[Tensor], Tensor] | None) -> Tensor:
+    def _prior(self, evidence: Tensor, own: Callable[[Tensor], Tensor] | None) -> Tensor:
         """The logarithm of each token's probability before its state is looked at: [n, V].
 
         A mixture of the model's own distribution with an even one; its weight is estimated for the
         prompt by expectation maximisation, as prompts may be text or not.
         """
-        prior = torch.zeros_like(misses)
+        prior = torch.zeros_like(evidence)
         if own is None or self.n < 2:
             return prior
-        likely, even = own(self.goal[:-1]), -math.log(misses.shape[1])
-        text = torch.logsumexp(likely - TEMPER * misses[1:], 1)
-        any_ = torch.logsumexp(even - TEMPER * misses[1:], 1)
+        likely, even = own(self.goal[:-1]), -math.log(evidence.shape[1])
+        text = torch.logsumexp(likely + evidence[1:], 1)
+        any_ = torch.logsumexp(even + evidence[1:], 1)
         share = torch.tensor(0.5)
         for _ in range(STEPS):
             odds = text + share.log() - any_ - (1 - share).log()
             share = torch.sigmoid(odds).mean().clamp(0.02, 0.98)
         prior[1:] = torch.logaddexp(likely + share.log(), (1 - share).log() + even)
         return prior
+
+
+@memo
+def _spare(subject: Subject) -> Tensor:
+    """Which tokens have the embedding of one before them, and so its states: [V]."""
+    first = first_equal(embedded(subject))
+    return first != torch.arange(len(first), device=first.device)
 
 
 @dataclass(frozen=True)
@@ -228,10 +284,12 @@ def _heads(subject: Subject) -> list[_Head | None]:
     return []
 
 
-def _own_distribution(subject: Subject, target: Target) -> _Head | None:
+def _own_distribution(subject: Subject, target: Target) -> Callable[[Tensor], Tensor] | None:
     """The model's distribution of the next token by the target's states; None if they do not give
     it: only those after the last block, or after the final norm, do.
     """
+    if target.through == "logits":
+        return lambda logits: torch.log_softmax(logits.float(), -1)
     head: Any = output_embedding(subject)
     if head is None or target.through not in ("block", "norm") or target.depth < subject.layers:
         return None

@@ -9,6 +9,8 @@ runs from scratch for each.
 from __future__ import annotations
 
 import copy
+import math
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -34,6 +36,11 @@ AT_ONCE = 512
 COMPARED = 16
 """Candidates that are compared with whole prompts, where a way to compute many is tested."""
 
+
+class TimeUp(Exception):
+    """A search has reached its time limit."""
+
+
 EPSILON = torch.finfo(torch.float64).tiny
 
 
@@ -52,7 +59,8 @@ def relative(states: Tensor, goal: Tensor) -> Tensor:
 class Prefixes:
     """The known beginnings of prompts, ``ids`` [rows, i], on which candidates are tried.
 
-    ``passes`` counts those through the model.
+    ``passes`` counts those through the model; none begins after ``until`` (in seconds of
+    `time.perf_counter`): it raises `TimeUp`.
 
     Without a ``cache``, the model's abilities decide ``cache`` and ``copied``.
     """
@@ -64,8 +72,9 @@ class Prefixes:
         rows: int,
         cache: Any = None,
         copied: bool = False,
+        until: float = math.inf,
     ) -> None:
-        self.subject, self.target = subject, target
+        self.subject, self.target, self.until = subject, target, until
         self.ids = torch.empty(rows, 0, dtype=torch.long, device=subject.device)
         if cache is None and not target.slip:
             if branches(subject):
@@ -165,6 +174,8 @@ class Prefixes:
             yield first, self._run(candidates[:, some], cache, places[some])
 
     def _output(self, ids: Tensor, **inputs: Any) -> Tensor:
+        if time.perf_counter() > self.until:
+            raise TimeUp
         self.passes += 1
         return self.target.output(self.subject, ids, **inputs)
 

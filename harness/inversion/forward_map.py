@@ -2,15 +2,17 @@
 
 States of trained models depend on the tokens before as much as on their own, and a few of their
 features are thousands of times as large as others.  So features are standardised and clipped, and
-regressed on the token's embedding and on the state of the token before, which is a target too.
-Tokens are ranked by Mahalanobis' distance in the metric of what the regression leaves.  The first
-place has a regression of its own, and so have states that are as long as those of the first place:
-attention sinks (arXiv 2309.17453), which may occur at any place.
+regressed on the state of the token before, which is a target too, and on what the first block
+makes of the token: that ranks more tokens right than its embedding.  Tokens are ranked by
+Mahalanobis' distance in the metric of what the regression leaves.  The first place has a
+regression of its own; other attention sinks (arXiv 2309.17453) are judged by both.
 """
 
 from __future__ import annotations
 
 import hashlib
+import importlib
+import inspect
 from contextlib import suppress
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -19,40 +21,53 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from assay.harness.inversion.candidates import Prefixes
 from assay.harness.inversion.linear import factor
-from assay.harness.inversion.set_up import TOKENS_AT_ONCE, draw_prompts, save, text_of
+from assay.harness.inversion.set_up import (
+    TOKENS_AT_ONCE,
+    basis_of,
+    draw_prompts,
+    reduced,
+    save,
+    text_of,
+)
 from assay.harness.inversion.target import Target, embedded
-from assay.harness.models.capabilities import Missing
-from assay.harness.models.machine.shortage import pass_on
+from assay.harness.models import capabilities
 from assay.harness.models.subject import Subject
 from assay.harness.models.subject.memo import memo
-from assay.harness.operations import generation
+from assay.harness.operations import tokens
 
 LENGTH = 20
 """Tokens of the prompts from which the map is made."""
 
-SAMPLED, DRAWN = 384, 640
-"""Prompts of the model's own text, where it generates, and of random tokens and a fixed text."""
+DRAWN, WINDOWS = 640, 280
+"""Prompts of random tokens and a fixed text, and of documentation and of code, each."""
 
-ALONE = 4000
+DOCUMENTATION = "pydoc_data.topics"
+CODE = ("argparse", "tarfile", "subprocess", "logging", "difflib", "statistics", "zipfile")
+"""Modules of the standard library whose texts are those of most models' kind.  Another version of
+Python has others: the map differs a little, and what is verified does not."""
+
+READ = 400_000
+"""Letters of those texts that are read."""
+
+ALONE = 3000
 """Prompts of one token; a quarter of them are the first ids, which are frequent in most texts."""
 
 CLIP = 8.0
 """Standard deviations beyond which a feature says no more."""
 
-RIDGE = 1e-3
-"""Strength of the ridge regression relative to the mean eigenvalue of its inputs."""
+TOKEN, BEFORE = 0.2, 0.02
+"""Strength of the ridge for what a token and the state before add, relative to the mean variance:
+on held-out text and random tokens, half and a tenth rank fewer tokens first."""
 
 LONGER = 2.0
-"""How many times as long first states are as others where sinks are told apart by their length."""
-
-BENT = 0.3
-"""Strength of the ridge by which tried tokens bend the map, relative to the kernel's diagonal."""
+"""How many times as long as usual a sink's state is, where first states are that long."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """One regression: standardised states [F] on ``rows`` of tokens [d] and states before [F].
+    """One regression: standardised states [F] on a ``table`` of tokens [d] and states before [F].
 
     ``centre`` and ``spread`` [F] standardise; ``token`` [d, F] and ``before`` [F, F] are slopes,
     ``offset`` [F] the rest's mean; ``white`` [F, F] turns residuals to the unit covariance;
@@ -68,20 +83,21 @@ class Part:
     halves: Tensor
 
     @classmethod
-    def fit(cls, rows: Tensor, ids: Tensor, states: Tensor, before: Tensor | None) -> Part:
-        """Fit to tokens ``ids`` [s] of the table ``rows`` [V, d] with ``states`` [s, F]."""
-        centre = states.mean(0)
-        spread = states.std(0).clamp_min(torch.finfo(states.dtype).tiny ** 0.5)
+    def fit(cls, table: Tensor, ids: Tensor, states: Tensor, before: Tensor | None) -> Part:
+        """Fit to tokens ``ids`` [s] of the ``table`` [V, d] with ``states`` [s, F]."""
+        centre, spread = states.mean(0), _spread(states)
         y = ((states - centre) / spread).clamp(-CLIP, CLIP).double()
-        width = rows.shape[1]
-        inputs = [rows[ids].double()]
+        width = table.shape[1]
+        inputs = [table[ids].double()]
         if before is not None:
             inputs.append(((before - centre) / spread).clamp(-CLIP, CLIP).double())
         x = torch.cat(inputs, 1)
         middle, mean = x.mean(0), y.mean(0)
         x, y = x - middle, y - mean
         square = x.T @ x
-        square.diagonal().add_(RIDGE * square.diagonal().mean())
+        for some, ridge in ((slice(width), TOKEN), (slice(width, None), BEFORE)):
+            if len(diagonal := square.diagonal()[some]):
+                diagonal.add_(ridge * diagonal.mean())
         slope = torch.linalg.solve(square, x.T @ y)
         left = y - x @ slope
         lower = factor(left, y.square().mean())
@@ -89,7 +105,9 @@ class Part:
         white = torch.linalg.solve_triangular(lower, unit, upper=False).T
         token, white = slope[:width].float(), white.float()
         after = slope[width:] if before is not None else torch.zeros_like(unit)
-        halves = torch.cat([(some @ (token @ white)).square().sum(1) for some in rows.split(8192)])
+        halves = torch.cat(
+            [(some @ (token @ white)).square().sum(1) for some in table.split(8192)]
+        )
         offset = mean - middle @ slope
         return cls(centre, spread, token, after.float(), offset.float(), white, halves / 2)
 
@@ -105,7 +123,7 @@ class Part:
         return left @ self.white
 
     def part(self, rows: Tensor) -> Tensor:
-        """What tokens with ``rows`` [..., d] are expected to add, in the metric: [..., F]."""
+        """What tokens with ``rows`` [..., d] of the table are expected to add: [..., F]."""
         return rows @ (self.token @ self.white)
 
     def misses(self, table: Tensor, rest: Tensor) -> Tensor:
@@ -113,46 +131,27 @@ class Part:
         weights = rest @ (self.token @ self.white).T
         return self.halves - weights @ table.T + rest.square().sum(1, keepdim=True) / 2
 
-    def bent(self, table: Tensor, goal: Tensor, ids: Tensor, tried: Tensor) -> Tensor:
-        """The same for one ``goal`` [F], from tokens ``ids`` [m] after which states are ``tried``
-        [m, F], all `rest` without a token: [V].
-
-        What the map was off by at them is a mean, and a kernel ridge regression on tokens' rows.
-        """
-        rows = table[ids]
-        off = tried - self.part(rows)
-        mean = off.mean(0)
-        goal = goal - mean
-        misses = self.misses(table, goal[None])[0]
-        if len(ids) == 1:
-            return misses
-        middle = rows.mean(0)
-        kernel = (rows - middle) @ (rows - middle).T
-        kernel.diagonal().add_(BENT * kernel.diagonal().mean())
-        weights = torch.linalg.solve(kernel, off - mean)  # [m, F]
-        near = table @ (rows - middle).T - middle @ (rows - middle).T  # [V, m]
-        across = table @ ((self.token @ self.white) @ weights.T)  # [V, m]
-        square = ((near @ (weights @ weights.T)) * near).sum(1) / 2
-        return misses + (near * (across - weights @ goal)).sum(1) + square
-
 
 @dataclass(frozen=True)
 class ForwardMap:
-    """The map for one model and target, over the table of ``rows`` [V, d] of unit variance.
+    """The map for one model and target, over the ``table`` [V, d] of its `token_table`.
 
-    ``first`` is of the first place and of states longer than ``sink``, ``later`` of the others.
-    ``states`` were computed for it.
+    ``first`` is of the first place, ``later`` of the others; states longer than ``sink`` may be
+    as either expects.  ``states`` were computed for it.  States of logits are times ``basis``.
     """
 
-    rows: Tensor
+    table: Tensor
     first: Part
     later: Part
     sink: float
     states: int
+    basis: Tensor | None = None
 
-    def at(self, place: int, state: Tensor) -> Part:
-        """The part for the ``state`` [F] of a ``place``."""
-        return self.first if place == 0 or float(state.norm()) > self.sink else self.later
+    def at(self, place: int, state: Tensor) -> tuple[Part, ...]:
+        """The parts for the ``state`` [F] of a ``place``."""
+        if place == 0:
+            return (self.first,)
+        return (self.later, self.first) if float(state.norm()) > self.sink else (self.later,)
 
 
 def forward_map(subject: Subject, target: Target, keep: Path | None = None) -> ForwardMap:
@@ -160,8 +159,10 @@ def forward_map(subject: Subject, target: Target, keep: Path | None = None) -> F
     maps = _maps(subject)
     if target not in maps:
         path = None if keep is None else _path(keep, subject, target)
-        stored = None if path is None else _read(path, subject)
-        maps[target] = stored or _estimate(subject, target)
+        stored = None
+        if keep is not None and path is not None:
+            stored = _read(path, subject, target, keep)
+        maps[target] = stored or _estimate(subject, target, keep)
         if path is not None and stored is None:
             _write(path, maps[target])
     return maps[target]
@@ -172,69 +173,105 @@ def _maps(subject: Subject) -> dict[Target, ForwardMap]:
     return {}
 
 
-def _estimate(subject: Subject, target: Target) -> ForwardMap:
-    draw = torch.Generator().manual_seed(2)
-    text = text_of(subject)
-    prompts = draw_prompts(subject, text, DRAWN, LENGTH, draw)
-    own = _own_text(subject)
-    prompts = prompts if own is None else torch.cat([prompts, own])
-    states = _states(subject, target, prompts)
-    vocabulary = subject.vocabulary
+def _estimate(subject: Subject, target: Target, keep: Path | None) -> ForwardMap:
+    draw, basis = torch.Generator().manual_seed(2), basis_of(subject, target)
+    prompts = draw_prompts(subject, text_of(subject), DRAWN, LENGTH, draw)
+    for text in _library(subject):
+        begins = torch.randint(len(text) - LENGTH, (WINDOWS,), generator=draw)
+        windows = text[begins[:, None] + torch.arange(LENGTH)]
+        prompts = torch.cat([prompts, subject.content(windows.to(prompts))])
+    vocabulary = len(embedded(subject))
     alone = torch.randperm(vocabulary, generator=draw)[: ALONE * 3 // 4]
     alone = torch.cat([alone, torch.arange(min(ALONE // 4, vocabulary))])
     alone = subject.content(alone[:, None].to(subject.device))
-    singles = _states(subject, target, alone)[:, 0]
-    rows = _rows(subject)
-    length = states.norm(dim=-1)
-    longest, usual = float(singles.norm(dim=-1).median()), float(length[:, 1:].median())
-    sink = (longest * usual) ** 0.5 if longest > LONGER * usual else float("inf")
-    fine = length[:, 1:] <= sink
+    states = _states(subject, target, prompts, basis)
+    singles = _states(subject, target, alone, basis)[:, 0]
+    table = token_table(subject, keep)
     before = states[:, :-1].clone()
-    before[:, 0] = states[:, 1:][fine].mean(0)  # the first state says nothing in the others' units
-    later = Part.fit(rows, prompts[:, 1:][fine], states[:, 1:][fine], before[fine])
-    first = Part.fit(rows, alone[:, 0], singles, None)
-    return ForwardMap(rows, first, later, sink, prompts.numel() + alone.numel())
+    before[:, 0] = states[:, 1:].mean((0, 1))  # the first state is in other units
+    after = (each.flatten(0, 1) for each in (prompts[:, 1:], states[:, 1:], before))
+    later = Part.fit(table, *after)
+    first = Part.fit(table, alone[:, 0], singles, None)
+    longest, usual = (float(each.norm(dim=-1).median()) for each in (singles, states[:, 1:]))
+    sink = LONGER * usual if longest > LONGER * usual else float("inf")
+    return ForwardMap(table, first, later, sink, prompts.numel() + alone.numel(), basis)
 
 
-def _rows(subject: Subject) -> Tensor:
-    table = embedded(subject).float()
-    return table / table.std()
-
-
-def _states(subject: Subject, target: Target, prompts: Tensor) -> Tensor:
+def _states(subject: Subject, target: Target, prompts: Tensor, basis: Tensor | None) -> Tensor:
     at_once = max(1, TOKENS_AT_ONCE // prompts.shape[1])
-    return torch.cat([target.output(subject, some).float() for some in prompts.split(at_once)])
+    states = (target.output(subject, some).float() for some in prompts.split(at_once))
+    return torch.cat([reduced(some, basis) for some in states])
 
 
-def _own_text(subject: Subject) -> Tensor | None:
-    """Text that the model samples after random tokens [SAMPLED, LENGTH]; None if it cannot."""
-    first = torch.randint(
-        subject.vocabulary, (SAMPLED, 1), generator=torch.Generator().manual_seed(3)
-    )
-    first = subject.content(first.to(subject.device))
-    sampling = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0}
-    try:
-        more = generation.generate_ids(
-            subject, first, LENGTH - 1, repetition_penalty=1.0, **sampling
-        )
-    except (Missing, AttributeError, RuntimeError, TypeError, ValueError) as error:
-        pass_on(error)
-        return None
-    return torch.cat([first, more], dim=1)
+def _library(subject: Subject) -> list[Tensor]:
+    """The ids of documentation and of code; none without a tokenizer."""
+    if "tokenizer" not in capabilities.probe(subject):
+        return []
+    texts = []
+    with suppress(ImportError):
+        texts.append("\n".join(importlib.import_module(DOCUMENTATION).topics.values()))
+    with suppress(ImportError, OSError):  # OSError: installed without its source
+        texts.append("\n".join(inspect.getsource(importlib.import_module(m)) for m in CODE))
+    ids = [torch.tensor(tokens.ids(subject, text[:READ])) for text in texts]
+    return [each for each in ids if len(each) > LENGTH]
 
 
-FORMAT = 2
+def token_table(subject: Subject, keep: Path | None = None) -> Tensor:
+    """What the first block makes of every token after one other, standardised: [V, hidden].
+
+    Made once and kept with the subject, and in the folder ``keep``.
+    """
+    tables = _tables(subject)
+    if not tables:
+        path = None if keep is None else _path(keep, subject, "tokens")
+        stored = None if path is None else _read_table(path, subject)
+        made = _token_states(subject) if stored is None else stored
+        if path is not None and stored is None:
+            with suppress(OSError, SafetensorError):
+                save(path, {"table": made.bfloat16()})
+        # Rounded always, so that a map is the same from the disk.
+        tables.append(made.bfloat16().float())
+    return tables[0]
+
+
+@memo
+def _tables(subject: Subject) -> list[Tensor]:
+    return []
+
+
+def _token_states(subject: Subject) -> Tensor:
+    prefixes = Prefixes(subject, Target(1), 1)
+    prefixes.extend(subject.content(torch.zeros(1, 1, dtype=torch.long, device=subject.device)))
+    everyone = torch.arange(len(embedded(subject)), device=subject.device)[None]
+    states = torch.cat([some[0].float() for _, some in prefixes.states(everyone)])
+    return ((states - states.mean(0)) / _spread(states)).clamp(-CLIP, CLIP).nan_to_num()
+
+
+def _spread(states: Tensor) -> Tensor:
+    return states.std(0).clamp_min(torch.finfo(states.dtype).tiny ** 0.5)
+
+
+FORMAT = 3
 """Of the files: raised when the estimate or its fields change."""
 
 
-def _path(folder: Path, subject: Subject, target: Target) -> Path | None:
+def _path(folder: Path, subject: Subject, what: object) -> Path | None:
     if not subject.digest:
         return None
-    words = f"forward {FORMAT} {subject.digest} {target!r} {subject.dtype} {subject.attention}"
+    words = f"forward {FORMAT} {subject.digest} {what!r} {subject.dtype} {subject.attention}"
     return folder / f"{hashlib.sha256(words.encode()).hexdigest()[:32]}.safetensors"
 
 
-def _read(path: Path, subject: Subject) -> ForwardMap | None:
+def _read_table(path: Path, subject: Subject) -> Tensor | None:
+    try:
+        with safe_open(path, "pt", device=str(subject.device)) as file:
+            table: Tensor = file.get_tensor("table")
+    except (OSError, SafetensorError, KeyError):
+        return None
+    return table.float()
+
+
+def _read(path: Path, subject: Subject, target: Target, keep: Path) -> ForwardMap | None:
     try:
         with safe_open(path, "pt", device=str(subject.device)) as file:
             first, later = (
@@ -244,7 +281,8 @@ def _read(path: Path, subject: Subject) -> ForwardMap | None:
             sink, states = file.get_tensor("numbers").tolist()
     except (OSError, SafetensorError, KeyError):
         return None
-    return ForwardMap(_rows(subject), first, later, sink, int(states))
+    table, basis = token_table(subject, keep), basis_of(subject, target)
+    return ForwardMap(table, first, later, sink, int(states), basis)
 
 
 def _write(path: Path, made: ForwardMap) -> None:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from assay.harness.models.machine.symmetric import decomposition
+from assay.harness.operations.equal_rows import first_equal
 from assay.harness.operations.likeliest import Scorer, in_chunks, scores_at_once, working_dtype
 
 STRENGTHS = torch.logspace(-12, 1, 14, dtype=torch.float64)
@@ -178,12 +179,17 @@ class LinearMap:
         along = (across * self.features(goal - states)).sum(-1)
         return 1 - 2 * along / apart
 
+    @cached_property
+    def same(self) -> Tensor:
+        """For each token the first one with its embedding, which has its states: [V]."""
+        return first_equal(self.table)
+
     def near(self, ids: Tensor, distances: Tensor) -> Tensor:
         """Whether another token's state is expected within ``distances`` [rows, n] of a prompt's.
 
-        For prompts ``ids`` [rows, n]: bool [rows, n].  True without a look at their distances
-        where more than `FEW` tokens are near in the directions in which states spread most.  A
-        token that is not finite is near none.
+        Tokens with equal embeddings count as one.  For prompts ``ids`` [rows, n]: bool [rows, n].
+        True without a look at their distances where more than `FEW` tokens are near in the
+        directions in which states spread most.  A token that is not finite is near none.
         """
 
         def near(place: int, where: slice) -> Tensor:
@@ -204,7 +210,7 @@ class LinearMap:
         which = torch.arange(len(own), device=own.device).repeat_interleave(count)
         skipped = (first - count.cumsum(0) + count)[which]
         other = tokens[torch.arange(len(which), device=own.device) + skipped]
-        apart = (other != own[which]).nonzero()[:, 0]
+        apart = (self.same[other] != self.same[own[which]]).nonzero()[:, 0]
         which, other = which[apart], other[apart]
         for axis in axes.T[1:]:
             if not len(which):
@@ -224,6 +230,7 @@ class LinearMap:
     ) -> Tensor:
         """The other tokens whose states are expected nearest to those of ``tokens`` [m].
 
+        Of tokens with equal embeddings the first, and none equal to its own.
         Or to what differs from them by ``shift`` [m, f].  The nearest ``count`` at ``place``,
         nearest first: [m, count].
         """
@@ -232,7 +239,10 @@ class LinearMap:
         ids = [tokens.new_empty(0, count)]
         for some in torch.arange(len(tokens), device=tokens.device).split(self._at_once):
             off = slope.scores(self._scorer, parts[some])
-            off.scatter_(1, tokens[some, None], torch.inf)
+            off.masked_fill_(
+                self.same != torch.arange(len(self.same), device=off.device), torch.inf
+            )
+            off.scatter_(1, self.same[tokens[some, None]], torch.inf)
             ids.append(off.topk(count, largest=False).indices)
         return torch.cat(ids)
 

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -74,16 +75,17 @@ def invert(
     tell: Tell | None = None,
     lengths: Sequence[int] | None = None,
     keep: Path | None = None,
+    limit: float = math.inf,
 ) -> Inversion:
     """The prompts whose ``target`` is ``goal`` [rows, n, features].
 
     ``decoder``, ``rule``, ``rate`` (in units of `start.unit`), ``begin`` and ``seed`` (the start:
     one of `STARTS`) belong to ``descent``, which calls ``at_step`` after the steps in ``watch``.
     ``exact`` takes prompts of ``lengths`` where they are unlike (``goal`` may be any finite
-    numbers beyond them), and a folder to ``keep`` what it learns of the model.  It calls ``tell``
-    after its guess and every pass, and the other searches after every position.  A head of full
-    column rank is undone first.  Raises `BadInput` where ``goal`` is not an output of the
-    subject, and where ``method`` cannot invert the subject.
+    numbers beyond them), a folder to ``keep`` what it learns of the model, and a ``limit`` in
+    seconds after its set-up.  It calls ``tell`` after its guess and every pass, and the other
+    searches after every position.  A head of full column rank is undone first.  Raises `BadInput`
+    where ``goal`` is not an output of the subject, and where ``method`` cannot invert it.
     """
     check_choice("method", method, METHODS)
     check_choice("decoder", decoder, DECODERS)
@@ -105,13 +107,15 @@ def invert(
         rule = rule or Rule()
         result = _by_descent(subject, target, goal, first, decoder, rule, rate, watch, at_step)
     else:
-        result = _by_search(subject, target, goal, method, tell, lengths, keep)
+        result = _by_search(subject, target, goal, method, tell, lengths, keep, limit)
     if target is not original:
         # Rounding loses what the head almost hides, and the states are off by as much.
         result.distances = distance(original.output(subject, result.ids), outputs)
         for row, length in enumerate(lengths or []):
             result.distances[row, length:] = 0
         result.verified = result.distances <= accepted(subject)
+    if result.ended:
+        notes.append(f"the search reached its limit of {limit:g} s")
     result.notes = notes + result.notes
     result.any_length = [
         row for row in range(len(goal)) if _any_length(subject, target, result, row)
@@ -138,11 +142,12 @@ def _by_search(
     tell: Tell | None,
     lengths: Sequence[int] | None,
     keep: Path | None,
+    limit: float,
 ) -> Inversion:
     if (why := capabilities.probe(subject).why_missing("causal")) is not None:
         raise BadInput(f"{method}: needs a causal model ({why}); descent does not")
     if method == "exact":
-        result = whole_prompts.exact(subject, target, goal, tell, lengths, keep)
+        result = whole_prompts.exact(subject, target, goal, tell, lengths, keep, limit)
     else:
         ranks_first = method == "token-by-token"
         search = token_by_token.ranked if ranks_first else token_by_token.exhaustive

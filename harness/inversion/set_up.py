@@ -140,7 +140,7 @@ def _after(
     prefixes = Prefixes(subject, target, 1)
     prefixes.extend(prefix[None])
     basis = basis_of(subject, target)
-    parts = [_reduced(part, basis) for _, part in prefixes.states(sample[None])]
+    parts = [reduced(part, basis) for _, part in prefixes.states(sample[None])]
     states = torch.cat(parts, dim=1)[0]
     x, y = embedded(subject)[sample].double(), states.double()
     fine = x.isfinite().all(1) & y.isfinite().all(1)  # in 16 bits some states may have overflowed
@@ -180,7 +180,7 @@ class _Prompts:
         ids = draw_prompts(self.subject, self.text, count, self.length, self.draw)
         at_once = max(1, TOKENS_AT_ONCE // self.length)
         states = [
-            _reduced(self.target.output(self.subject, some), self.basis)
+            reduced(self.target.output(self.subject, some), self.basis)
             for some in ids.split(at_once)
         ]
         self.ids = torch.cat([self.ids, ids])
@@ -245,7 +245,7 @@ def basis_of(subject: Subject, target: Target) -> Tensor | None:
     return weight / torch.linalg.vector_norm(weight)
 
 
-def _reduced(states: Tensor, basis: Tensor | None) -> Tensor:
+def reduced(states: Tensor, basis: Tensor | None) -> Tensor:
     """``states`` [..., F] times ``basis`` [F, f], where there is one."""
     return states if basis is None else states.to(basis) @ basis
 

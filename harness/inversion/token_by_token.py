@@ -37,7 +37,7 @@ class SearchResult:
     were computed; ``passes`` [rows], passes that a row took part in; ``others``, by (row, place)
     all verified tokens, where there are several; ``set_up``, states computed before the search,
     and ``set_up_seconds``, the time for them in this call; ``exhaustive``, whether all tokens were
-    tried, so that ``others`` is complete.
+    tried, so that ``others`` is complete; ``ended``, whether the time limit ended the search.
     """
 
     ids: Tensor
@@ -49,6 +49,7 @@ class SearchResult:
     set_up: int = 0
     exhaustive: bool = False
     set_up_seconds: float = 0.0
+    ended: bool = False
 
     @classmethod
     def blank(cls, rows: int, n: int, device: torch.device) -> SearchResult:

@@ -9,6 +9,7 @@ at least, or tries others.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ import torch
 from torch import Tensor
 
 from assay.harness.inversion import branching, graphs
-from assay.harness.inversion.candidates import Prefixes, accepted, relative
+from assay.harness.inversion.candidates import Prefixes, TimeUp, accepted, relative
 from assay.harness.inversion.forward_map import forward_map
 from assay.harness.inversion.linear import LinearMap
 from assay.harness.inversion.rotated_keys import without_rotation
@@ -62,17 +63,23 @@ def exact(
     tell: Tell | None = None,
     lengths: Sequence[int] | None = None,
     keep: Path | None = None,
+    limit: float = math.inf,
 ) -> SearchResult:
     """The prompts with the outputs ``goal`` [rows, n, features], of ``lengths`` if not of n.
 
-    The folder ``keep`` keeps the linear map for other processes.
+    The folder ``keep`` keeps the linear map for other processes.  The search ends ``limit``
+    seconds after its set-up, with what is verified by then.
     """
     began = time.perf_counter()
     target, goal = without_rotation(subject, target, goal.to(subject.device))
     linear = linear_map(subject, target, goal.shape[1], keep)
     took = time.perf_counter() - began
-    search = _Search(subject, target, goal, linear, lengths)
-    search.run(tell or (lambda passes, result: None), keep)
+    search = _Search(subject, target, goal, linear, lengths, time.perf_counter() + limit)
+    try:
+        search.run(tell or (lambda passes, result: None), keep)
+    except TimeUp:
+        search.result.ended = True
+    search.list_equal_embeddings()
     search.result.set_up += linear.states
     search.result.set_up_seconds += took
     return search.result
@@ -106,8 +113,10 @@ class _Search:
         goal: Tensor,
         linear: LinearMap,
         lengths: Sequence[int] | None,
+        until: float,
     ) -> None:
         self.subject, self.target, self.goal, self.map = subject, target, goal, linear
+        self.until = until
         rows, n, _ = goal.shape
         self.close = accepted(subject)
         self.result = SearchResult.blank(rows, n, goal.device)
@@ -144,11 +153,13 @@ class _Search:
         began = time.perf_counter()
         linear = forward_map(self.subject, self.target, keep)
         self.result.set_up, self.result.set_up_seconds = linear.states, time.perf_counter() - began
+        self.until += self.result.set_up_seconds
         for row, goal in enumerate(self.goal):
             length = int((~self.beyond[row]).sum())
             say = partial(tell, int(self.result.passes.max()), self.result)
             done = branching.search(
-                self.subject, self.target, goal, row, length, linear, self.result, say
+                *(self.subject, self.target, goal, row, length, linear, self.result, say),
+                until=self.until,
             )
             self.final[row, :done] = True
 
@@ -222,6 +233,8 @@ class _Search:
 
     def _states(self, ids: Tensor) -> Tensor:
         """The target of prompts ``ids`` [k, n], some at a time: [k, n, f]."""
+        if time.perf_counter() > self.until:
+            raise TimeUp
         some = ids.split(max(1, TOKENS_AT_ONCE // ids.shape[1]))
         passes = graphs.passes(self.subject)
         return torch.cat([passes.output(self.target, each) for each in some])
@@ -253,7 +266,7 @@ class _Search:
         self.tries[rows] = 0
 
     def _prefixes(self, rows: int) -> Prefixes:
-        return Prefixes(self.subject, self.target, rows)
+        return Prefixes(self.subject, self.target, rows, until=self.until)
 
     def _compare(self) -> bool:
         """List the tokens that are as good as those found, and choose the best of them.
@@ -284,6 +297,16 @@ class _Search:
                 stale[other[~again]] = True
                 near[other[~again], place + 1 :] = ~self.beyond[other[~again], place + 1 :]
         return not bool(self.final.all())
+
+    def list_equal_embeddings(self) -> None:
+        """Add to every verified token, and to those listed with it, all with equal embeddings."""
+        same, others = self.map.same, self.result.others
+        several = torch.bincount(same, minlength=len(same))[same] > 1
+        listed = {where for where, tokens in others.items() if bool(several[tokens].any())}
+        open_ = several[self.result.ids] & self.result.verified & ~self.beyond
+        for row, place in listed | {*map(tuple, open_.nonzero().tolist())}:
+            tokens = others.get((row, place), [int(self.result.ids[row, place])])
+            others[row, place] = torch.isin(same, same[tokens]).nonzero()[:, 0].tolist()
 
     def _reopen(self, rows: Tensor, place: int) -> None:
         """Verify ``rows`` [k] again from a ``place`` on: a token before it is another now."""

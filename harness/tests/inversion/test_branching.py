@@ -11,8 +11,7 @@ from assay.harness.tests.support.toys import toy
 
 @pytest.fixture(autouse=True)
 def _few(monkeypatch):
-    monkeypatch.setattr(forward_map, "SAMPLED", 32)
-    monkeypatch.setattr(forward_map, "DRAWN", 64)
+    monkeypatch.setattr(forward_map, "DRAWN", 128)
     monkeypatch.setattr(forward_map, "ALONE", 128)
 
 
@@ -52,7 +51,7 @@ def test_the_map_is_kept_in_a_folder(tmp_path):
     subject, target = toy("llama"), Target(2)
     made, path = forward_map.forward_map(subject, target), tmp_path / "map.safetensors"
     forward_map._write(path, made)
-    read = forward_map._read(path, subject)
+    read = forward_map._read(path, subject, target, tmp_path)
     for one, other in ((made.first, read.first), (made.later, read.later)):
         assert all(torch.equal(getattr(one, each), getattr(other, each)) for each in vars(one))
     assert (read.sink, read.states) == (made.sink, made.states)
@@ -68,19 +67,28 @@ def test_the_model_s_own_distribution_is_that_of_its_logits(model_type):
     assert branching._own_distribution(subject, Target(1)) is None
 
 
-def test_tokens_that_were_tried_bend_the_map():
-    """By the squared distances of all tokens' bent parts, computed one by one."""
+def test_a_search_ends_at_its_limit_with_what_is_verified(monkeypatch):
+    monkeypatch.setattr(whole_prompts, "POOR", 2.0)
+    monkeypatch.setattr(whole_prompts, "MANY", 0)
     subject, target = toy("llama"), Target(2)
-    made = forward_map.forward_map(subject, target)
-    part, ids = made.later, torch.tensor([3, 20, 41, 60])
-    tried = part.part(made.rows[ids]) + torch.tensor([[5.0], [-3.0], [2.0], [7.0]])
-    rows, off = made.rows[ids], tried - part.part(made.rows[ids])
-    centred = rows - rows.mean(0)
-    kernel = centred @ centred.T
-    kernel.diagonal().add_(forward_map.BENT * kernel.diagonal().mean())
-    weights = torch.linalg.solve(kernel, off - off.mean(0))
-    bent = part.part(made.rows) + off.mean(0) + (made.rows - rows.mean(0)) @ centred.T @ weights
-    expected = (bent - tried[0]).square().sum(1) / 2
-    torch.testing.assert_close(
-        part.bent(made.rows, tried[0], ids, tried), expected, rtol=1e-3, atol=1e-2
-    )
+    ids = prompts(subject, rows=1)
+    goal = target.output(subject, ids)
+    ended = exact(subject, target, goal, limit=-1.0)
+    assert ended.ended
+    assert not ended.verified.any()
+    found = exact(subject, target, goal)
+    assert not found.ended
+    assert found.verified.all()
+
+
+def test_a_token_whose_state_rounding_changes_by_more_is_right():
+    """Three ways to compute one state differ by more than `accepted` where much cancels."""
+    subject, target = toy("llama"), Target(2)
+    ids = prompts(subject, rows=1)[0]
+    goal = target.output(subject, ids[None])[0]
+    row = branching._Row(subject, target, goal, forward_map.forward_map(subject, target))
+    row.guess, row.close = ids.clone(), 1e-9
+    assert row._right(ids[0], goal[0] * (1 + 1e-6))
+    assert not row._right(ids[0], goal[0] * (1 + 1e-2))
+    other = (ids[0] + 1) % subject.vocabulary
+    assert not row._right(other, goal[0] * (1 + 1e-6))

@@ -74,6 +74,8 @@ def test_equal_tokens_are_those_that_an_exhaustive_search_lists(searched):
 
 def test_a_place_whose_branches_are_wrong_is_searched(searched, monkeypatch):
     subject, target = with_copies(), Target(2)
+    with torch.no_grad():  # nearly equal, as equal ones need no branch
+        subject.embedding_table[[30, 31, 40]] *= 1 + 2e-6
     ids = torch.tensor([[4, 7, 9, 31, 2]])
     goal = target.output(subject, ids)
     usual = Prefixes.states_at
