@@ -31,20 +31,15 @@ EVIDENCE = 0.3
 together: as by Student's distribution, the logarithm of a squared distance counts and not itself.
 """
 
-SURE = 0.9
-"""The share of a place's likeliest token, of the likeliest `LISTED`, at which others wait."""
+LISTED, MOST = 16, 8
+"""Tokens among which a place's probability is shared, and the most others tried at a place."""
 
-LISTED, MOST = 16, 5
-"""Tokens among which that share is taken, and the most other tokens tried at a place."""
-
-AHEAD = 4
-"""Places behind the first open one at which others are tried as well; in the first pass, all."""
+REACH, WORTH = 0.25, 0.05
+"""The guess is run down to this probability that all before a place is right, and another token is
+tried where that times its own probability is no less than the second."""
 
 ROUNDS = (6, 6, 12, 24, 24, 48, 48, 96, 192, 384)
 """Tokens tried in each round at the first place that is open; after them it is given up."""
-
-ALONE = 2
-"""The rounds there after which the guess behind it is no longer run as well."""
 
 NEARLY = 1e-3
 """The relative distance up to which a token may be right, as rounding may change more there."""
@@ -112,30 +107,25 @@ class _Row:
     def step(self) -> None:
         """Run the guess and branches, settle what they verify, and guess the rest again."""
         first = place = self.done
-        places, tokens = self._branches()
+        end, places, tokens = self._plan()
         held = self.prefixes.ids[0, :place]
         self.prefixes.crop(int((held == self.guess[: len(held)]).long().cumprod(0).sum()))
         begin = len(self.prefixes)  # a token that was a branch is yet to be run
-        chain, end = self.goal.new_empty(0), self.n if self.round <= ALONE else place
-        if begin < end:
-            self.tried[begin:end] += 1
-            states = self.prefixes.extend(self.guess[None, begin:end])
-            assert states is not None  # these prefixes have a cache
-            chain = states[0, place - begin :]
+        self.tried[begin:end] += 1
+        states = self.prefixes.extend(self.guess[None, begin:end])
+        assert states is not None  # these prefixes have a cache
+        chain = states[0, place - begin :]
         tried = self.goal.new_empty(0, self.goal.shape[1])
         if len(tokens):
             parts = [p for _, p in self.prefixes.states_at(places, tokens[None])]
             tried = torch.cat(parts, 1)[0]
             self.tried += torch.bincount(places, minlength=self.n)
         off = relative(tried, self.goal[places]) if len(tokens) else tried[:, 0]
-        if len(chain):
-            self.off[place:] = relative(chain, self.goal[place:])
-            while self.done < self.n and self._right(
-                self.guess[self.done], chain[self.done - place]
-            ):
-                self.done += 1
+        self.off[place:end] = relative(chain, self.goal[place:end])
+        while self.done < end and self._right(self.guess[self.done], chain[self.done - place]):
+            self.done += 1
         branched = False
-        if self.done < self.n:
+        if self.done < end:
             here = (places == self.done).nonzero()[:, 0]
             best = here[off[here].argmin()] if len(here) else None
             if best is not None and self._right(tokens[best], tried[best]):
@@ -145,17 +135,13 @@ class _Row:
             self.round, self.tokens = 0, self.tokens[:0]
         if self.done == self.n:
             return
-        for i in range(self.done, self.n):
+        for i in range(self.done, end):
             mine = (places == i).nonzero()[:, 0]
-            ids, states = tokens[mine], tried[mine]
-            if len(chain):
-                ids = torch.cat([self.guess[i, None], ids])
-                states = torch.cat([chain[i - place, None], states])
+            ids = torch.cat([self.guess[i, None], tokens[mine]])
+            states = torch.cat([chain[i - place, None], tried[mine]])
             fresh = i == self.done and not branched
             if fresh and len(self.tokens):
                 ids, states = torch.cat([self.tokens, ids]), torch.cat([self.states, states])
-            if not len(ids):
-                continue
             # The mean of both: what the map is off by is half of the place and half of the token.
             evidence = (self.evidence[i] + self._evidence(i, ids, states)) / 2
             self.scores[i] = (-evidence - self.prior[i]).masked_fill(self.spare, torch.inf)
@@ -184,29 +170,32 @@ class _Row:
         close = max(self.close, ACCEPTED * rounded) if rounded <= NEARLY else self.close
         return float(relative(plain, goal[None])) <= close
 
-    def _branches(self) -> tuple[Tensor, Tensor]:
-        """Places and tokens [b] to be tried beside the guess."""
-        places, tokens = [], []
-        ahead = self.n if not self.prefixes.passes else AHEAD if self.round <= ALONE else 0
-        for i in range(self.done, min(self.n, self.done + ahead + 1)):
-            best = self.scores[i].topk(min(LISTED, self.scores.shape[1]), largest=False)
-            share = torch.softmax(-best.values, 0)
-            if i == self.done and self.round:
-                some = self._round(i, ROUNDS[self.round])
-            elif float(share[0]) < SURE:
-                some = best.indices[1 : 1 + min(MOST, int((share.cumsum(0) < SURE).sum()))]
-            else:
-                continue
-            tokens.append(some)
-            places.append(torch.full_like(some, i))
-        empty = [self.guess[:0]]
-        return torch.cat(places or empty), torch.cat(tokens or empty)
+    def _plan(self) -> tuple[int, Tensor, Tensor]:
+        """How far the guess is run, and at which places which tokens [b] are tried beside it.
+
+        Tokens behind a wrong one verify nothing: what is run is likely to be reached.
+        """
+        scores = self.scores[self.done :]
+        best = scores.topk(min(LISTED, scores.shape[1]), largest=False)
+        share = torch.softmax(-best.values, 1)
+        reached = torch.cat([torch.ones_like(share[:1, 0]), share[:-1, 0].cumprod(0)])
+        end = self.done + int((reached >= REACH).sum())
+        worth = reached[:, None] * share >= WORTH
+        worth[:, 0] = worth[:, MOST + 1 :] = False
+        worth[end - self.done :] = False
+        if self.round:
+            worth[0] = False
+        places, which = worth.nonzero(as_tuple=True)
+        tokens, places = best.indices[places, which], places + self.done
+        if self.round:
+            some = self._round(self.done, ROUNDS[self.round])
+            tokens, places = torch.cat([some, tokens]), torch.cat([0 * some + self.done, places])
+        return end, places, tokens
 
     def _round(self, place: int, count: int) -> Tensor:
         """Tokens of a further round: by their scores, a quarter by the model's distribution."""
         scores, prior = self.scores[place].clone(), self.prior[place].clone()
-        if self.round <= ALONE:  # it is run with the guess
-            scores[self.guess[place]] = torch.inf
+        scores[self.guess[place]] = torch.inf  # it is run as the guess
         count = min(count, int(scores.isfinite().sum()))
         most = count - count // 4 if bool((prior > prior.min()).any()) else count
         some = scores.topk(most, largest=False).indices
