@@ -34,7 +34,7 @@ together: as by Student's distribution, the logarithm of a squared distance coun
 LISTED, MOST = 16, 8
 """Tokens among which a place's probability is shared, and the most others tried at a place."""
 
-REACH, WORTH = 0.25, 0.05
+REACH, WORTH = 0.4, 0.08
 """The guess is run down to this probability that all before a place is right, and another token is
 tried where that times its own probability is no less than the second."""
 
