@@ -34,7 +34,7 @@ ROOM = 8
 def test_scores_differ_from_the_models_by_what_types_explain(subject, draws, sample):
     model, engine = subject.against, subject.engine
     length = min(engine.longest, (engine.context or 2 * engine.longest) - ROOM)
-    divergences, agree, worst, off = [], [], (-1.0, ""), Counter()
+    divergences, agree, worst, off = [], [], (-1.0, ""), Counter[str]()
     for ids in random_requests(subject, draws, length):
         other = [(ids[0] + 1) % subject.vocabulary, *ids[1:]]
         if (each := parity.beside(subject, model, ids, other)) is None:

@@ -44,6 +44,8 @@ from assay.harness.results.specs import ModelKind, ModelSpec
 
 MOST_STEPS = 10**6
 
+SET_UP = "a map of its states is made, once for this output of the model"
+
 DEFAULT = "reference"
 """The model that is inverted unless another is named."""
 
@@ -235,16 +237,16 @@ class Inverter:
 
     def _search(self, prompt: list[int], output: Tensor) -> Inversion:
         whole, began = self.options.method == "exact", time.perf_counter()
+        self.display.state(SET_UP)
 
         def show(number: int, search: SearchResult) -> None:
             tokens = search.ids[0, : len(prompt) if whole else number].tolist()
             verified = f"{int(search.verified[0].sum())} of {len(prompt)}"
             self.display.row(prompt, tokens, *((str(number), verified) if number else ("", "")))
             left = began + self.options.limit - time.perf_counter()
-            self.display.state(
-                f"{verified} verified, {int(search.tried.sum())} candidates tried"
-                + (f", {max(0, left):.0f} s left" if left < math.inf else "")
-            )
+            words = f"{verified} verified, {int(search.tried.sum())} candidates tried"
+            words += f", {max(0, left):.0f} s left" if left < math.inf else ""
+            self.display.state(words if number else SET_UP)
 
         keep = None if self.options.no_keep else inversion.default_folder()
         where = (self.subject, self.target, output, self.options.method)
