@@ -52,6 +52,13 @@ CLOSE: Variants = {
 }
 ALL = "all blocks"
 
+STYLES = {
+    "as documented": "as documented",
+    "controlled": "scale-matched",
+    "controlled, Adam": "Adam",
+}
+"""The names here of the styles of E6."""
+
 FINDINGS: dict[str, list[tuple[Callable[..., None], Variants]]] = {
     "E3": [(test_inversion.test_one_untrained_block_is_inverted, BY_START)],
     "E6": [
@@ -59,7 +66,7 @@ FINDINGS: dict[str, list[tuple[Callable[..., None], Variants]]] = {
             test_trained_inversion.test_trained_models_invert_worse,
             {
                 name: {"population": THIS, "place": ALL, "style": style}
-                for name, style in zip(STARTS, test_trained_inversion.STYLES, strict=False)
+                for name, style in STYLES.items()
             },
         )
     ],
@@ -82,11 +89,11 @@ FINDINGS: dict[str, list[tuple[Callable[..., None], Variants]]] = {
     "E22": [
         (
             test_inversion_exact.test_exact_search_recovers_the_tokens,
-            {texts.TEXT: {"source": texts.TEXT, "depth": ALL}},
+            {source: {"source": source, "depth": ALL} for source in (texts.TEXT, texts.RANDOM)},
         ),
         (
             test_inversion_exact.test_exact_search_recovers_the_tokens_of_an_untrained_twin,
-            {"": {"depth": ALL}},
+            {"untrained": {"depth": ALL}},
         ),
     ],
     "E24": [
@@ -106,6 +113,10 @@ FINDINGS: dict[str, list[tuple[Callable[..., None], Variants]]] = {
     ],
 }
 """The findings, with all blocks of the slice for their depth."""
+
+
+FEW = 100
+"""Draws of a series up to which each is kept."""
 
 
 @dataclass
@@ -142,7 +153,7 @@ def shown(result: Result) -> dict[str, Any]:
     }
     return {
         "claim": result.id,
-        "says": result.says,
+        "says": result.name,
         "verdict": str(result.verdict),
         "reason": result.reason,
         "observed": result.observed,
@@ -150,6 +161,9 @@ def shown(result: Result) -> dict[str, Any]:
         "prompts": result.examples,
         "seconds": round(result.seconds),
         "details": details,
+        "sample": {
+            name: values.tolist() for name, values in result.sample.items() if len(values) <= FEW
+        },
     }
 
 
