@@ -189,7 +189,7 @@ def main() -> None:
                 row |= shown(decide(subject, test, arguments))
                 rows = json.loads(options.file.read_text()) if options.file.exists() else []
                 options.file.write_text(json.dumps([*rows, row], indent=1) + "\n")
-                print({k: v for k, v in row.items() if k != "details"}, flush=True)
+                print({k: v for k, v in row.items() if k not in ("details", "sample")}, flush=True)
 
 
 if __name__ == "__main__":
