@@ -3,16 +3,17 @@
     python benchmarks/in_the_field.py real/qwen docs/in-the-field.json --blocks=4 E6 E22
 
 Every finding runs as in `assay check`, with its own prompts, untrained models, control and bound,
-but without the limit on a large model's time, and on all blocks of a slice of the model
-(`harness.models.reference.slices`).  Descents through a head of 152 thousand tokens take hours:
-``--tokens=4096`` cuts embedding and head to so many tokens, of which the prompts are drawn then.
-``--blocks=0`` takes the whole model.  Results are added to the file.
+on all blocks of a slice of the model (`harness.models.reference.slices`).  There is no limit on a
+large model's time unless ``--seconds`` sets one.  Descents through a head of 152 thousand tokens
+take hours: ``--tokens=4096`` cuts embedding and head to so many tokens, of which the prompts are
+drawn then.  ``--blocks=0`` takes the whole model.  Results are added to the file.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -115,19 +116,20 @@ FINDINGS: dict[str, list[tuple[Callable[..., None], Variants]]] = {
 """The findings, with all blocks of the slice for their depth."""
 
 
-FEW = 100
+FEW = 1000
 """Draws of a series up to which each is kept."""
 
 
 @dataclass
 class Settled:
-    """What a claim's test reports to: its results, without a limit on time."""
+    """What a claim's test reports to: its results, each after ``seconds`` at most."""
 
+    seconds: float
     results: list[Result] = field(default_factory=list)
 
     def settle(self, claim: Claim, subject: Subject, attempt: Callable[[Session], Result]) -> None:
         """Run the claim."""
-        profile = replace(PROFILES["quick"], brake=float("inf"), large_brake=float("inf"))
+        profile = replace(PROFILES["quick"], brake=self.seconds, large_brake=self.seconds)
         self.results.append(attempt(Session(profile)))
 
 
@@ -139,9 +141,11 @@ def first_blocks(subject: Subject, blocks: int, tokens: int) -> Subject:
     return part
 
 
-def decide(subject: Subject, test: Callable[..., None], arguments: dict[str, Any]) -> Result:
-    """The finding's result on the model."""
-    settled = Settled()
+def decide(
+    subject: Subject, test: Callable[..., None], arguments: dict[str, Any], seconds: float
+) -> Result:
+    """The finding's result on the model; what took longer is undecided, with the draws so far."""
+    settled = Settled(seconds)
     test(assay=settled, subject=subject, **arguments)
     return settled.results[0]
 
@@ -176,6 +180,7 @@ def main() -> None:
     parser.add_argument("--blocks", type=int, default=0)
     parser.add_argument("--tokens", type=int, default=0)
     parser.add_argument("--only", default="", help="variants whose name contains this")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="limit of a finding")
     options = parser.parse_args()
     subject = subjects.load(options.model, Options(dtype="float32"))
     if options.blocks:
@@ -186,7 +191,7 @@ def main() -> None:
                 if options.only not in name:
                     continue
                 row = {"variant": name, "blocks": subject.layers, "tokens": subject.vocabulary}
-                row |= shown(decide(subject, test, arguments))
+                row |= shown(decide(subject, test, arguments, options.seconds))
                 rows = json.loads(options.file.read_text()) if options.file.exists() else []
                 options.file.write_text(json.dumps([*rows, row], indent=1) + "\n")
                 print({k: v for k, v in row.items() if k not in ("details", "sample")}, flush=True)
