@@ -193,7 +193,8 @@ def main() -> None:
                 row = {"variant": name, "blocks": subject.layers, "tokens": subject.vocabulary}
                 row |= shown(decide(subject, test, arguments, options.seconds))
                 rows = json.loads(options.file.read_text()) if options.file.exists() else []
-                options.file.write_text(json.dumps([*rows, row], indent=1) + "\n")
+                lines = ",\n".join(json.dumps(each) for each in [*rows, row])
+                options.file.write_text(f"[\n{lines}\n]\n")
                 print({k: v for k, v in row.items() if k not in ("details", "sample")}, flush=True)
 
 
