@@ -79,16 +79,16 @@ def part_of(subject: Subject) -> Slice | str:
         return str(missing)
 
 
-def slice_of(subject: Subject, tokens: int = TOKENS) -> Slice:
-    """The slice of ``subject`` with as many ``tokens``; raises `Missing`, with the reason, where
-    the model has to be whole.
+def slice_of(subject: Subject, tokens: int = TOKENS, blocks: int = LEAST_BLOCKS) -> Slice:
+    """The slice of ``subject`` with as many ``tokens`` and ``blocks``, or more where these do not
+    hold every kind; raises `Missing`, with the reason, where the model has to be whole.
 
     Takes memory for the rows of the vocabulary and the buffers.
     """
     if why := _whole(subject):
         raise Missing(f"examined whole: {why}")
     try:
-        part = _sliced(subject, tokens)
+        part = _sliced(subject, tokens, blocks)
         _compare(part, subject)
     except Missing as missing:
         raise Missing(f"examined whole: {missing}") from missing
@@ -132,11 +132,11 @@ def _is_usual(thing: Any) -> bool:
     return getattr(thing, "__module__", "").startswith(("torch.", "transformers."))
 
 
-def _sliced(subject: Subject, tokens: int) -> Slice:
+def _sliced(subject: Subject, tokens: int, least: int) -> Slice:
     layers, vocabulary = subject.layers, subject.vocabulary
     if len(subject.blocks) != layers:
         raise Missing(f"{len(subject.blocks)} blocks serve as its {layers}")
-    blocks = max(LEAST_BLOCKS, _kinds_held(subject.blocks, subject.config))
+    blocks = max(least, _kinds_held(subject.blocks, subject.config))
     if subject.is_encoder_decoder:
         blocks = max(blocks, _kinds_held(_of_encoder(subject), subject.config))
     ids = _kept_ids(subject, tokens)

@@ -92,6 +92,16 @@ def test_special_ids_are_kept_and_renumbered():
     assert str(part) == f"the first 2 of 4 blocks and {TOKENS} of {last + 1} tokens"
 
 
+@pytest.mark.parametrize("blocks", [1, 3])
+def test_a_slice_has_as_many_blocks_as_it_is_asked_for(blocks):
+    whole = deep("llama")
+    own, ids = slice_of(whole, whole.vocabulary, blocks).subject, torch.arange(3, 20)[None]
+    assert (own.layers, own.vocabulary) == (blocks, whole.vocabulary)
+    expected = whole.block_output(blocks, ids)
+    torch.testing.assert_close(own.block_output(blocks, ids), expected, rtol=0, atol=0)
+    assert not torch.equal(whole.block_output(2, ids), expected)
+
+
 def test_a_layer_of_another_kind_is_in_the_slice():
     whole = deep("qwen3_next")
     kinds = ["linear_attention"] * 3 + ["full_attention"]
