@@ -1,7 +1,7 @@
 """Whole prompts of trained models: likely tokens of all unsure places, tried in one pass.
 
-All places are guessed at once by the forward map and, after the last block, by the model's own
-distribution of the next token, which the target of the place before gives.  One pass runs the
+All places are guessed at once by the forward map and by the model's own distribution of the next
+token, which the targets give: the blocks behind them are run on them.  One pass runs the
 guess, and the likeliest other tokens of unsure places as branches of it.  What was tried corrects
 the map at its place; places behind a wrong token are corrected too, since their states hardly
 depend on it.
@@ -22,6 +22,8 @@ from assay.harness.inversion.forward_map import ForwardMap, Part
 from assay.harness.inversion.set_up import reduced
 from assay.harness.inversion.target import Target, embedded, output_embedding
 from assay.harness.inversion.token_by_token import SearchResult
+from assay.harness.models.capabilities import Missing
+from assay.harness.models.machine.shortage import pass_on
 from assay.harness.models.subject import Subject
 from assay.harness.models.subject.memo import memo
 from assay.harness.operations.equal_rows import first_equal
@@ -238,6 +240,7 @@ class _Row:
         if own is None or self.n < 2:
             return prior
         likely, even = own(self.goal[:-1]), -math.log(evidence.shape[1])
+        self.prefixes.passes += isinstance(own, _Rest)
         text = torch.logsumexp(likely + evidence[1:], 1)
         any_ = torch.logsumexp(even + evidence[1:], 1)
         share = torch.tensor(0.5)
@@ -268,6 +271,47 @@ class _Head:
             return torch.log_softmax(self.head(normed).float(), -1)
 
 
+@dataclass(frozen=True)
+class _Rest:
+    """The blocks behind ``depth`` and the head: log-probabilities [n, V] of states [n, F]."""
+
+    subject: Subject
+    depth: int
+
+    def __call__(self, states: Tensor) -> Tensor:
+        def put(module: nn.Module, inputs: Any, options: Any) -> tuple[Any, Any]:
+            if "hidden_states" in options:
+                return inputs, {**options, "hidden_states": states[None]}
+            return (states[None], *inputs[1:]), options
+
+        ids = torch.zeros(1, len(states), dtype=torch.long, device=states.device)
+        block = self.subject.blocks[self.depth]
+        hook = block.register_forward_pre_hook(put, with_kwargs=True)
+        try:
+            rows = self.subject.rows(self.subject.content(ids), states=False)
+        finally:
+            hook.remove()
+        return torch.log_softmax(rows["logits"][0].float(), -1)
+
+
+@memo
+def _rests(subject: Subject) -> dict[int, _Rest | None]:
+    return {}
+
+
+def _rest_of(subject: Subject, target: Target) -> _Rest | None:
+    """None where the blocks behind the target take more from the ids than its states."""
+    rest, ids = _Rest(subject, target.depth), torch.arange(3, device=subject.device)[None] * 5 + 3
+    ids = subject.content(ids)
+    try:
+        own = rest(target.output(subject, ids)[0])
+        usual = subject.rows(ids, states=False)["logits"][0].float().log_softmax(-1)
+    except (Missing, LookupError, RuntimeError, TypeError, ValueError, AttributeError) as error:
+        pass_on(error)
+        return None
+    return rest if bool((relative(own, usual) <= accepted(subject)).all()) else None
+
+
 @memo
 def _heads(subject: Subject) -> list[_Head | None]:
     return []
@@ -275,13 +319,18 @@ def _heads(subject: Subject) -> list[_Head | None]:
 
 def _own_distribution(subject: Subject, target: Target) -> Callable[[Tensor], Tensor] | None:
     """The model's distribution of the next token by the target's states; None if they do not give
-    it: only those after the last block, or after the final norm, do.
+    it, as keys and values.
     """
     if target.through == "logits":
         return lambda logits: torch.log_softmax(logits.float(), -1)
     head: Any = output_embedding(subject)
-    if head is None or target.through not in ("block", "norm") or target.depth < subject.layers:
+    if head is None or target.through not in ("block", "norm"):
         return None
+    if target.depth < subject.layers:
+        rests = _rests(subject)
+        if target.depth not in rests:
+            rests[target.depth] = _rest_of(subject, target)
+        return rests[target.depth]
     if target.through == "norm":
         return _Head(None, head)
     if not (kept := _heads(subject)):

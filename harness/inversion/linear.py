@@ -226,11 +226,16 @@ class LinearMap:
         return (count > FEW) | (torch.bincount(right, minlength=len(own)) > 0)
 
     def others(
-        self, tokens: Tensor, place: int, count: int, shift: Tensor | None = None
+        self,
+        tokens: Tensor,
+        place: int,
+        count: int,
+        shift: Tensor | None = None,
+        distinct: bool = False,
     ) -> Tensor:
         """The other tokens whose states are expected nearest to those of ``tokens`` [m].
 
-        Of tokens with equal embeddings the first, and none equal to its own.
+        ``distinct``: of equal embeddings the first alone, and none equal to its own.
         Or to what differs from them by ``shift`` [m, f].  The nearest ``count`` at ``place``,
         nearest first: [m, count].
         """
@@ -239,10 +244,11 @@ class LinearMap:
         ids = [tokens.new_empty(0, count)]
         for some in torch.arange(len(tokens), device=tokens.device).split(self._at_once):
             off = slope.scores(self._scorer, parts[some])
-            off.masked_fill_(
-                self.same != torch.arange(len(self.same), device=off.device), torch.inf
-            )
-            off.scatter_(1, self.same[tokens[some, None]], torch.inf)
+            off.scatter_(1, tokens[some, None], torch.inf)
+            if distinct:
+                first = torch.arange(len(self.same), device=off.device) == self.same
+                off.masked_fill_(~first, torch.inf)
+                off.scatter_(1, self.same[tokens[some, None]], torch.inf)
             ids.append(off.topk(count, largest=False).indices)
         return torch.cat(ids)
 

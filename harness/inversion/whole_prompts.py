@@ -377,7 +377,7 @@ def _rivals(linear: LinearMap, ids: Tensor, places: Tensor, count: int, shift: T
     for place, here in enumerate((places == 0, places > 0)):
         if bool(here.any()):
             own, off = ids[:, here].flatten(), shift[:, here].flatten(0, 1)
-            others = linear.others(own, place, count, off)
+            others = linear.others(own, place, count, off, distinct=True)
             rivals[:, here] = others.reshape(len(ids), -1, count)
     return rivals
 

@@ -58,13 +58,21 @@ def test_the_map_is_kept_in_a_folder(tmp_path):
 
 
 @pytest.mark.parametrize("model_type", ["llama", "gpt2", "opt"])
-def test_the_model_s_own_distribution_is_that_of_its_logits(model_type):
-    subject = toy(model_type)
-    ids = prompts(subject)
-    own = branching._own_distribution(subject, Target(subject.layers))
+@pytest.mark.parametrize("depth", [1, 2])
+def test_the_model_s_own_distribution_is_that_of_its_logits(model_type, depth):
+    subject, target = toy(model_type), Target(depth)
+    ids = prompts(subject, rows=1)
+    own = branching._own_distribution(subject, target)
     expected = subject.rows(ids, states=False)["logits"].log_softmax(-1)
-    torch.testing.assert_close(own(Target(subject.layers).output(subject, ids)), expected)
-    assert branching._own_distribution(subject, Target(1)) is None
+    torch.testing.assert_close(own(target.output(subject, ids)[0]), expected[0])
+    assert branching._own_distribution(subject, Target(depth, "keys")) is None
+
+
+def test_blocks_that_take_more_than_states_give_no_distribution(monkeypatch):
+    subject, target = toy("llama"), Target(1)
+    usual = Target.output
+    monkeypatch.setattr(Target, "output", lambda *rest, **more: usual(*rest, **more) * 1.01)
+    assert branching._rest_of(subject, target) is None
 
 
 def test_a_search_ends_at_its_limit_with_what_is_verified(monkeypatch):
