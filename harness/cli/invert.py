@@ -94,6 +94,8 @@ def main(arguments: Sequence[str], load: Load) -> int:
     for name, default in DESCENT.items():
         if method != "descent" and getattr(options, name) != default:
             raise BadInput(f"--{name}: belongs to --method descent, and this is {method}")
+    if options.limit < math.inf and (method != "exact" or options.given != "all"):
+        raise BadInput("--limit: belongs to --method exact with all states given")
     options.method = method
     display = Display(Console(emoji=False, quiet=options.json), subject)
     inverter = Inverter(subject, target, options, display)
@@ -236,17 +238,21 @@ class Inverter:
         return outcome
 
     def _search(self, prompt: list[int], output: Tensor) -> Inversion:
-        whole, began = self.options.method == "exact", time.perf_counter()
-        self.display.state(SET_UP)
+        whole, until = self.options.method == "exact", math.inf
+        if whole:
+            self.display.state(SET_UP)
 
         def show(number: int, search: SearchResult) -> None:
+            nonlocal until
+            if number == 0:  # the first map is made; another one's time counts apart
+                until = time.perf_counter() + self.options.limit
             tokens = search.ids[0, : len(prompt) if whole else number].tolist()
             verified = f"{int(search.verified[0].sum())} of {len(prompt)}"
             self.display.row(prompt, tokens, *((str(number), verified) if number else ("", "")))
-            left = began + self.options.limit - time.perf_counter()
+            left = until + search.set_up_seconds - time.perf_counter()
             words = f"{verified} verified, {int(search.tried.sum())} candidates tried"
             words += f", {max(0, left):.0f} s left" if left < math.inf else ""
-            self.display.state(words if number else SET_UP)
+            self.display.state(words if number or not whole else SET_UP)
 
         keep = None if self.options.no_keep else inversion.default_folder()
         where = (self.subject, self.target, output, self.options.method)

@@ -29,16 +29,15 @@ from assay.harness.models.subject.memo import memo
 from assay.harness.operations.equal_rows import first_equal
 
 EVIDENCE = 0.3
-"""What a feature counts.  Residuals are not normal, and those of a place are larger or smaller
-together: as by Student's distribution, the logarithm of a squared distance counts and not itself.
-"""
+"""The weight of a feature.  Residuals are not normal: all of a place's are large, or all small.
+As in Student's distribution the likelihood falls with the logarithm of the squared distance."""
 
 LISTED, MOST = 16, 8
 """Tokens among which a place's probability is shared, and the most others tried at a place."""
 
 REACH, WORTH = 0.4, 0.08
-"""The guess is run down to this probability that all before a place is right, and another token is
-tried where that times its own probability is no less than the second."""
+"""Least probabilities: that all before a place is right, for its guess to be run; and that times
+the probability of another token, for that token to be tried."""
 
 ROUNDS = (6, 6, 12, 24, 24, 48, 48, 96, 192, 384)
 """Tokens tried in each round at the first place that is open; after them it is given up."""
@@ -156,9 +155,8 @@ class _Row:
     def _right(self, token: Tensor, state: Tensor) -> bool:
         """Whether the ``state`` [F] of a ``token`` at the first open place is the target's.
 
-        Where it nearly is, the prompt is also run without branches or a cache: the two states of
-        the token say how much rounding changes at this place.  It is much more than elsewhere
-        where a massive state is nearly reached.
+        Where it is within `NEARLY`, the prompt is also run without branches or a cache.  The two
+        states differ by rounding alone, which is larger where massive activations nearly cancel.
         """
         place, (goal, own) = self.done, (self.goal[self.done], state[None])
         off = float(relative(own, goal[None]))
@@ -173,9 +171,9 @@ class _Row:
         return float(relative(plain, goal[None])) <= close
 
     def _plan(self) -> tuple[int, Tensor, Tensor]:
-        """How far the guess is run, and at which places which tokens [b] are tried beside it.
+        """The end of the guess that is run, and the ``places`` [b] and ids [b] of other tokens.
 
-        Tokens behind a wrong one verify nothing: what is run is likely to be reached.
+        What is run behind a wrong token verifies nothing, so all of it is likely to be reached.
         """
         scores = self.scores[self.done :]
         best = scores.topk(min(LISTED, scores.shape[1]), largest=False)

@@ -57,6 +57,8 @@ BAD = {
     ("--model",): "--model: expected one argument",
     ("--mod", "tiny:gpt2", "Hi"): "unrecognized arguments: --mod",
     ("--given", "shuffled", "--method", "exhaustive", "Hi"): "takes all states in order",
+    ("--limit", "5", "--method", "exhaustive", "Hi"): "--limit: belongs to --method exact",
+    ("--limit", "5", "--given", "last", "Hi"): "--limit: belongs to --method exact",
     ("--model", "tiny:bert", "--given", "shuffled", "--ids", "5", "--seed", "1"): (
         "is not causal"
     ),

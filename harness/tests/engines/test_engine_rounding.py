@@ -23,7 +23,11 @@ from assay.harness.results.errors import Missing
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.engines import loaded, results
 
-CHANCE = torch.Generator().manual_seed(0)
+
+@pytest.fixture
+def chance() -> torch.Generator:
+    """Of each test's own, so that its draws do not depend on which tests ran before."""
+    return torch.Generator().manual_seed(0)
 
 
 class Rounding(Own):
@@ -102,9 +106,9 @@ def test_int8_has_one_scale_for_a_row_and_other_types_one_for_a_block() -> None:
         assert rounded[1] == pytest.approx(0.3, rel=1e-3)
 
 
-def test_the_middle_column_rounds_inputs_of_linear_layers() -> None:
+def test_the_middle_column_rounds_inputs_of_linear_layers(chance) -> None:
     layer = torch.nn.Sequential(torch.nn.Linear(64, 8, dtype=torch.float64))
-    ids = torch.randn(2, 64, dtype=torch.float64, generator=CHANCE)
+    ids = torch.randn(2, 64, dtype=torch.float64, generator=chance)
     with middle.rounded_inputs(layer, "q8_0"):
         rounded = layer(ids)
     assert 1e-5 < (rounded - layer(ids)).abs().max() < 3e-2
@@ -114,18 +118,18 @@ def test_the_middle_column_rounds_inputs_of_linear_layers() -> None:
 
 @pytest.mark.parametrize("name", ["chat", "tiny:gpt2"])
 @pytest.mark.parametrize("kind", ["int8", "q8_0"])
-def test_roundings_that_share_nothing_are_apart_by_less_than_the_bound(name, kind) -> None:
+def test_roundings_that_share_nothing_are_apart_by_less_than_the_bound(name, kind, chance) -> None:
     model, ratios = loaded(name), []
 
     def shifted(_: Any, inputs: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
         """Inputs that are rounded from another start, by up to half a step."""
         (states,) = inputs
         steps = states.abs().amax(-1, keepdim=True) / 127
-        start = steps * torch.randn(states.shape, generator=CHANCE)
+        start = steps * torch.randn(states.shape, generator=chance)
         return (middle.rounded(states + start, kind) - start,)
 
     for _ in range(16):
-        ids = torch.randint(3, model.vocabulary, (12,), generator=CHANCE).tolist()
+        ids = torch.randint(3, model.vocabulary, (12,), generator=chance).tolist()
         plain, one = (middle.of_model(model, ids, Own(model), way) for way in ("", kind))
         layers = [each for each in model.model.modules() if isinstance(each, middle.LINEAR)]
         handles = [each.register_forward_pre_hook(shifted) for each in layers]
@@ -136,8 +140,8 @@ def test_roundings_that_share_nothing_are_apart_by_less_than_the_bound(name, kin
     assert 1.0 < np.median(ratios) < max(ratios) < bounds.INDEPENDENT
 
 
-def test_the_bound_of_rounded_inputs_is_measured_in_the_model() -> None:
-    ids = torch.randint(3, 384, (12,), generator=CHANCE).tolist()
+def test_the_bound_of_rounded_inputs_is_measured_in_the_model(chance) -> None:
+    ids = torch.randint(3, 384, (12,), generator=chance).tolist()
     model = loaded("chat")
     rounding = beside(Rounding(model))
     plain, rounded = (middle.of_model(model, ids, rounding.engine, way) for way in ("", "int8"))
@@ -236,10 +240,10 @@ def test_an_engine_that_samples_from_another_model_is_no_good_for_rollouts() -> 
 
 
 @pytest.mark.parametrize("name", ["chat", "tiny:mixtral"])
-def test_requests_of_one_length_share_a_pass_in_float64(name: str) -> None:
+def test_requests_of_one_length_share_a_pass_in_float64(name, chance) -> None:
     model, passes = loaded(name), []
     engine = Own(model)
-    requests = [torch.randint(3, 90, (12,), generator=CHANCE).tolist() for _ in range(3)]
+    requests = [torch.randint(3, 90, (12,), generator=chance).tolist() for _ in range(3)]
     alone = [bounds.exact(model, engine, ids)[0] for ids in requests]
     reference = reference_of(model)
     reference.model.register_forward_hook(lambda *_: passes.append(1))
