@@ -193,15 +193,24 @@ class _Row:
         return end, places, tokens
 
     def _round(self, place: int, count: int) -> Tensor:
-        """Tokens of a further round: by their scores, a quarter by the model's distribution."""
-        scores, prior = self.scores[place].clone(), self.prior[place].clone()
+        """Tokens of a further round: by their scores, and a quarter each by the map alone and by
+        the model's distribution.
+
+        Behind a sink that distribution may be far off, and so may what tried tokens correct.
+        """
+        scores, prior = self.scores[place].clone(), self.prior[place]
         scores[self.guess[place]] = torch.inf  # it is run as the guess
+        others = [self.evidence[place]]
+        if bool((prior > prior.min()).any()):
+            others.append(prior)
         count = min(count, int(scores.isfinite().sum()))
-        most = count - count // 4 if bool((prior > prior.min()).any()) else count
-        some = scores.topk(most, largest=False).indices
-        prior[scores.isinf()] = -torch.inf
-        prior[some] = -torch.inf
-        return torch.cat([some, prior.topk(count - most).indices])
+        fourth, left = count // 4, scores.isfinite()
+        some = scores.topk(count - len(others) * fourth, largest=False).indices
+        for each in others:
+            left[some] = False
+            likeliest = each.masked_fill(~left, -torch.inf).topk(fourth).indices
+            some = torch.cat([some, likeliest])
+        return some
 
     def _evidence(
         self, place: int, ids: Tensor | None = None, states: Tensor | None = None

@@ -100,3 +100,17 @@ def test_a_token_whose_state_rounding_changes_by_more_is_right():
     assert not row._right(ids[0], goal[0] * (1 + 1e-2))
     other = (ids[0] + 1) % subject.vocabulary
     assert not row._right(other, goal[0] * (1 + 1e-6))
+
+
+def test_a_round_has_the_likeliest_by_the_map_alone_and_by_the_model_s_distribution():
+    """Behind a sink, scores may put the right token behind hundreds of others."""
+    subject, target = toy("llama"), Target(2)
+    ids = prompts(subject, rows=1)[0]
+    goal = target.output(subject, ids[None])[0]
+    row = branching._Row(subject, target, goal, forward_map.forward_map(subject, target))
+    row.scores[1] = torch.arange(subject.vocabulary)
+    row.evidence[1], row.prior[1] = torch.zeros(2, subject.vocabulary)
+    row.guess[1], row.evidence[1, 70], row.prior[1, 80] = 3, 1.0, 1.0
+    assert row._round(1, 4).tolist() == [0, 1, 70, 80]
+    row.prior[1] = 0.0
+    assert row._round(1, 4).tolist() == [0, 1, 2, 70]
