@@ -23,7 +23,7 @@ def test_the_command_joins_paths_to_their_options() -> None:
     assert join_paths(["--model", "--explain"]) == ["--model", "--explain"]
     assert join_paths(["--", "--model", "x"]) == ["--", "--model", "x"]
     assert join_paths(["--model", "a", "b"]) == ["--model=a", "b"]
-    others = {"--model", "--against", "--device-map"}
+    others = {"--model", "--against", "--claims", "--device-map"}
     assert {f"--{n}" for n in options.PATHS} | others == PATHS
 
 
