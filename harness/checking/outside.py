@@ -13,7 +13,7 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
@@ -92,7 +92,7 @@ def _declared(source: Outside) -> Iterator[Declared]:
         yield Declared(**fields, file=source.shown, variants=variants)
 
 
-def _check(sources: Sequence[Outside] | Iterator[Outside]) -> None:
+def _check(sources: Iterable[Outside]) -> None:
     """Raise `BadInput` for a claim that would be lost, or mistaken for another one."""
     from assay.harness.models import capabilities  # a module of claims has imported torch
 

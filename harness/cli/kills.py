@@ -125,8 +125,8 @@ def _main(arguments: Sequence[str], rooms: Callable[[], Rooms]) -> int:
         replace_file(options.report, showing.page(matrix))
     showing.show(Console(emoji=False, width=None if sys.stdout.isatty() else WIDTH), matrix)
     if sources and matrix.changeless:
-        names, ways = ", ".join(matrix.changeless), "alone, in a batch, padded, in parts"
-        raise BadInput(f"fault {names}: changes no output of a prompt {ways}, as embeddings")
+        still, ways = ", ".join(matrix.changeless), "alone, in a batch, padded, in parts"
+        raise BadInput(f"fault {still}: changes no output of a prompt {ways}, as embeddings")
     return 0 if matrix.holds else 1
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -80,8 +81,8 @@ def fault(
         if name in FAULTS:
             raise ValueError(f"two faults are named {name!r}")
         plant = function if at is None else lambda bed: at(bed, function)
-        own = function.__module__.startswith("assay.")
-        file = "" if own else function.__code__.co_filename
+        own = str(function.__module__).startswith("assay.")
+        file = "" if own else inspect.getfile(function)
         FAULTS[name] = Fault(name, says, tuple(caught_by), tuple(needs), plant, file)
         return function
 

@@ -152,12 +152,11 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(
-    session: pytest.Session, config: pytest.Config, items: list[pytest.Item]
-) -> None:
+def pytest_collection_modifyitems(session: pytest.Session, items: list[pytest.Item]) -> None:
     """Keep the requested claims, in order, and reject two tests with one name: evidence and
     expectations could not distinguish them.
     """
+    config = session.config
     items += selection.from_outside(session)
     _check_expectations(config, items)
     _keep_apart(config, items)
@@ -314,8 +313,7 @@ def _keep_claims(config: pytest.Config, items: list[pytest.Item]) -> None:
 
 def _leave_out_slow(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect slow claims in the short profiles, unless they are named."""
-    marks = selection.SLOW.values()
-    slow = [item for item in items if any(map(item.get_closest_marker, marks))]
+    slow = [item for item in items if any(map(item.get_closest_marker, selection.SLOW.values()))]
     if slow and selection.leaves_out_slow(config):
         config.hook.pytest_deselected(items=slow)
         items[:] = [item for item in items if item not in set(slow)]

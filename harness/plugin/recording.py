@@ -148,6 +148,8 @@ class Recorder:
         all that it reported.  A rejection ends the run after other plug-ins got the report.
         """
         if (ruling := Ruling.on(report)) is not None:
+            self._expect([report.nodeid])  # a worker's, of a project's own file: not known before
+            self.claims.setdefault(report.nodeid)
             self._end(ruling)
         self._failure = self._failure or getattr(report, "gpu_failure", "")
         outcome = yield
