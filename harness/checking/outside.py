@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import importlib.util
+import inspect
 import os
 import re
 import sys
@@ -56,8 +57,8 @@ class Outside:
     def claims(self) -> Iterator[tuple[str, Claim]]:
         """Its claims, each with the name of its function; not those that it imports."""
         for name, each in vars(self.module).items():
-            claim = getattr(each, "claim", None)
-            if claim is not None and getattr(each, "__module__", "") == self.module.__name__:
+            own = inspect.isfunction(each) and each.__module__ == self.module.__name__
+            if own and (claim := getattr(each, "claim", None)) is not None:
                 yield name, claim
 
 
@@ -74,8 +75,10 @@ def load(names: tuple[str, ...]) -> tuple[Outside, ...]:
         found = [Outside(name, file, imported(file)) for file in _files(name)]
         if not any([*each.claims] for each in found):
             raise BadInput(f"--claims {name}: has no claims (@assay.law, @assay.finding)")
-        modules = {each.file: each for each in found} | modules
-    _check(modules.values())
+        for each in found:
+            modules.setdefault(each.file, each)
+    if modules:
+        _check(modules.values())
     return tuple(modules.values())
 
 

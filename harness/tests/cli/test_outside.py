@@ -178,7 +178,12 @@ def test_claims_that_cannot_be_used_are_one_line_and_nothing_runs(tmp_path: Path
     said = {f"{name}.py": why for name, (_, why) in BAD.items()} | others
     checks = [["check", "tiny:gpt2", f"--claims={n}.py"] for n in ("raises", "twice")]
     checks += [["check", "tiny:gpt2", "raises.py"]]
-    outcomes = run(folder, *(["list", f"--claims={name}"] for name in said), *checks)
+    # What lies beside a file of claims is not run.
+    (folder / "conftest.py").write_text("raise SystemExit('this was read')")
+    (folder / "good.py").write_text(a_law())
+    good = ["check", "tiny:gpt2", "--claims=good.py", "--claim=ACME1"]
+    *outcomes, sound = run(folder, *(["list", f"--claims={n}"] for n in said), *checks, good)
+    assert sound[0] == 0, sound[1]
     expected = [*said.values(), BAD["raises"][1], BAD["twice"][1], "--claims=raises.py"]
     for (code, output), words in zip(outcomes, expected, strict=True):
         assert code == 4, output
@@ -227,4 +232,3 @@ def test_a_projects_own_tests_are_claims_with_one_setting(tmp_path: Path) -> Non
     assert line.startswith("pytest 'tests/test_mine.py::test_ACME1[tiny:gpt2+leaks]'")
     assert "2 refuted" in done.stdout
     assert (folder / "evidence.sqlite").exists()
-    assert start(folder, ["-m", *shlex.split(line)]).returncode == 1
