@@ -55,8 +55,12 @@ def collect(modules: Iterable[ModuleType]) -> list[Case]:
 
 def _of_module(module: ModuleType) -> Iterator[Case]:
     for name, test in vars(module).items():
-        claim = getattr(test, "claim", None)
-        if not name.startswith("test_") or not isinstance(claim, Claim):
-            continue
+        if name.startswith("test_"):
+            yield from of_test(test)
+
+
+def of_test(test: Any) -> Iterator[Case]:
+    """The cases of a claim's function; none of anything else."""
+    if isinstance(claim := getattr(test, "claim", None), Claim):
         for id, arguments in parameters(test.pytestmark):
             yield Case(claim, f"{claim.says} [{id}]" if id else claim.says, test, arguments)

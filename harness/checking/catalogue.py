@@ -112,11 +112,17 @@ def is_asked(selector: str, id: str, name: str) -> bool:
     return id == number and text in name
 
 
+def order(id: str) -> tuple[str, int]:
+    """The order of claims' numbers: A2 before A10, A before B."""
+    letters = id.rstrip("0123456789")
+    return letters, int(id[len(letters) :] or 0)
+
+
 def unknown(selectors: Sequence[str], named: Collection[tuple[str, str]]) -> str:
     """The message for the first selector without a test in ``named`` (id, name), or empty."""
     for each in selectors:
         if not any(is_asked(each, id, name) for id, name in named):
-            numbers = sorted({id for id, _ in named}, key=lambda id: (id[0], int(id[1:])))
+            numbers = sorted({id for id, _ in named}, key=order)
             selector = shortened(printable(each), 100)
             number = each.partition(":")[0]
             near = number.strip().upper()

@@ -141,8 +141,10 @@ def as_test(
 
     ``run`` supplies the parameters named in ``ours``, and pytest the others (fixtures,
     parametrisation).  The plug-in adds Assay's marks at collection: other pytest runs that import
-    claims (`assay.parametrize`) do not know them.
+    claims (`assay.parametrize`) do not know them.  Raises `BadInput` for one without a control.
     """
+    if not claim.control.strip():
+        raise BadInput(f"{claim.id}: has no control: say what the claim has to reject")
     signature = inspect.signature(body)
     parameters = [p for n, p in signature.parameters.items() if n not in ours | {"subject"}]
     own = [

@@ -7,7 +7,7 @@ import math
 import re
 import traceback
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import hypothesis
 import hypothesis.errors
@@ -40,6 +40,17 @@ LEAST = 2
 PASSED_OVER = 10
 """Examples that may not count, per example of the budget, before a search ends: Hypothesis alone
 would try hundreds to find the first that counts."""
+
+
+class Draw(Protocol):
+    """What draws a law's inputs: ``draw(strategy, label)``, a strategy of Hypothesis.
+
+    Returns a value of the strategy, of which a failing example gets the smallest that also fails.
+    A counterexample shows it under ``label``.
+    """
+
+    def __call__(self, strategy: st.SearchStrategy, label: str) -> Any:
+        """A drawn value."""
 
 
 class _End(BaseException):
@@ -215,7 +226,7 @@ class Examples:
             at = f"{failure.where}, {where}" if failure.where else where
             raise Broken(failure.observed, failure.allowed, at, failure.cause) from flaky
 
-    def _drawer(self, data: st.DataObject, inputs: dict[str, str]) -> Callable[..., Any]:
+    def _drawer(self, data: st.DataObject, inputs: dict[str, str]) -> Draw:
         def draw(strategy: st.SearchStrategy, label: str) -> Any:
             if not inputs and not self.tried:
                 self.offer = offered(strategy)

@@ -54,6 +54,13 @@ def add_claims(parser: argparse.ArgumentParser, help: str) -> None:
     add("--claim", action="append", dest="claims", default=[], metavar="ID[:TEXT]", help=help)
 
 
+def add_outside(parser: argparse.ArgumentParser) -> None:
+    """``--claims``: claims from outside, beside those of installed packages."""
+    help = "claims of your own, too: a file, a folder, or a package (repeatable)"
+    named: dict[str, Any] = {"action": "append", "dest": "outside", "type": word, "default": []}
+    parser.add_argument("--claims", metavar="PATH", help=help, **named)
+
+
 def add_profile(parser: argparse.ArgumentParser, default: str = "quick") -> None:
     """``--profile``, one of the known ones."""
     names = ", ".join(PROFILES)

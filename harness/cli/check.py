@@ -31,6 +31,7 @@ With --against=MODEL, compare a model with another one that should compute the s
 
 What to check:
   --claim=ID[:TEXT]           this claim, or its variants whose name contains TEXT; repeatable
+  --claims=PATH               also your own claims: a file, a folder or a package; repeatable
   -m law, -m finding          laws or findings only
   --profile=NAME              how much to try: glance, quick, standard, thorough (default: quick
                               for the small models that come with Assay, glance for others)
@@ -63,6 +64,7 @@ def main(arguments: Sequence[str], run: Callable[[list[str]], Any] | None = None
     if {"-h", "--help"} & set(arguments):
         sys.stdout.write(USAGE)
         return 0
+    from assay.harness.checking import outside
     from assay.harness.cli import early  # not needed for help
 
     for word in arguments:
@@ -82,7 +84,10 @@ def main(arguments: Sequence[str], run: Callable[[list[str]], Any] | None = None
         options.insert(len(models), "--profile=glance")
     for model in request.model:
         _require_elsewhere(model)
-    early.check(request.model, request.claim, request.profile or "glance", request.base)
+    options[len(models) : len(models)] = [f"--claims={each}" for each in outside.installed()]
+    named = bool(request.claims or outside.installed())  # only their code has their numbers
+    known = [] if named else request.claim
+    early.check(request.model, known, request.profile or "glance", request.base)
     if request.dist is None and request.numprocesses not in ("0", "1"):
         options.insert(len(models), DISTRIBUTED)
     return int((run or _pytest)([str(early.FOLDER), *options]))
@@ -91,7 +96,7 @@ def main(arguments: Sequence[str], run: Callable[[list[str]], Any] | None = None
 def _read(options: Sequence[str]) -> argparse.Namespace:
     """The options that matter before pytest starts; pytest reads and rejects all others."""
     parser = Parser(add_help=False)
-    for name in ("--model", "--claim"):
+    for name in ("--model", "--claim", "--claims"):
         parser.add_argument(name, action="append", default=[])
     parser.add_argument("--profile")
     parser.add_argument("--base")
@@ -138,7 +143,10 @@ def _require_elsewhere(model: str) -> None:
 
 PATHS = frozenset(
     f"--{name}"
-    for name in ("against", "device-map", "evidence", "expectations", "json", "model", "report")
+    for name in (
+        *("against", "claims", "device-map", "evidence"),
+        *("expectations", "json", "model", "report"),
+    )
 )
 """Assay's options whose value may be a path."""
 

@@ -55,6 +55,9 @@ def _check_path(name: str, base: str | None) -> None:
     """
     is_id = name.count("/") <= 1 and not name.startswith((".", "/", "~"))
     folder = Path(os.path.expanduser(name))
+    if folder.suffix == ".py" and folder.is_file():
+        why = f"its claims are --claims={name}, a model that it makes {name}:FUNCTION"
+        raise BadInput(f"{name}: is a Python file; {why}")
     if not is_id and not folder.exists():
         raise BadInput(f"{name!r}: no such folder")
     has_weights = any((folder / each).is_file() for each in (SINGLE, INDEX))

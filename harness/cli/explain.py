@@ -7,9 +7,9 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from assay.harness.checking import catalogue
+from assay.harness.checking import catalogue, outside
 from assay.harness.checking.profiles import PROFILES
-from assay.harness.cli.arguments import Parser, word
+from assay.harness.cli.arguments import Parser, add_outside, word
 from assay.harness.cli.list import document, is_about
 from assay.harness.results import bibliography, passages
 from assay.harness.results.errors import BadInput
@@ -33,7 +33,9 @@ INDENT = " " * 13
 def main(arguments: Sequence[str]) -> int:
     """Print all claims with the given number or words; 0."""
     options = _parser().parse_args(arguments)
-    rows = document(catalogue.claims())
+    others = outside.declared(options.outside + outside.installed())
+    claims = [*catalogue.claims(), *others]
+    rows = document(claims)
     matches = [row for row in rows if row["id"].casefold() == options.claim.casefold()]
     matches = matches or [row for row in rows if is_about(row, options.claim.split())]
     if not matches:
@@ -41,7 +43,7 @@ def main(arguments: Sequence[str]) -> int:
         raise BadInput(f"{options.claim}: no such claim; there are {numbers}")
     if len(matches) > 1:
         sys.stdout.write("".join(f"{row['id']}: {row['claim']}\n" for row in matches) + "\n")
-    enough = {claim.says: claim.enough for claim in catalogue.claims()}
+    enough = {claim.says: claim.enough for claim in claims}
     texts = ["\n".join(describe(row, enough[row["claim"]])) + "\n" for row in matches]
     sys.stdout.write("\n".join(texts))
     return 0
@@ -59,6 +61,7 @@ def _parser() -> Parser:
         metavar="CLAIM",
         help="its number, such as C2, or words of its sentence",
     )
+    add_outside(parser)
     return parser
 
 

@@ -11,8 +11,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from assay.harness.checking import outside
 from assay.harness.cli import models
-from assay.harness.cli.arguments import Parser
+from assay.harness.cli.arguments import Parser, add_outside
 from assay.harness.cli.models import Load
 from assay.harness.faults import FAULTS, Fault
 from assay.harness.faults.engines import ENGINE_FAULTS
@@ -24,6 +25,7 @@ def main(arguments: Sequence[str], load: Load) -> int:
     """Print every fault, with ``--model`` those of models and what this one lacks for them; 0."""
     parser = _parser()
     options = parser.parse_args(arguments)
+    outside.load((*options.outside, *outside.installed()))
     lacks: dict[str, str] | None = None
     if any(argument.partition("=")[0] == "--model" for argument in arguments):
         subject = load(options.model, models.loading(options))
@@ -45,6 +47,7 @@ def _parser() -> Parser:
         "which of them apply to a model, and what it lacks for the others.",
     )
     models.add_options(parser)
+    add_outside(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
     return parser
 

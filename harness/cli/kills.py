@@ -20,9 +20,9 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from transformers.utils import logging
 
 from assay.harness import faults
-from assay.harness.checking import cases
+from assay.harness.checking import cases, outside
 from assay.harness.checking.claim import Claim
-from assay.harness.cli.arguments import Parser, file, whole
+from assay.harness.cli.arguments import Parser, add_outside, file, whole
 from assay.harness.cli.models import Load
 from assay.harness.faults import Fault, kills
 from assay.harness.faults.kills import Extent, Family, Law, Matrix, Trial
@@ -60,6 +60,8 @@ class Task:
     extent: Extent
     dtype: str = "float32"
     examples: int = kills.MUST.examples
+    outside: tuple[str, ...] = ()
+    """What names claims from outside, in place of Assay's own."""
 
     def run(self, report: Callable[[str], None] = lambda _: None) -> Family:
         """The family's part of the matrix."""
@@ -75,9 +77,10 @@ class Task:
 
     def _begin(self, report: Callable[[str], None]) -> tuple[Trial, Subject, list[Fault]]:
         rooms = self.rooms()
+        claims = [each.module for each in outside.load(self.outside)] or rooms.claims
         model = rooms.load(rooms.families[self.family], Options(dtype=self.dtype))
         expected = expectation_files.load(rooms.expectations)
-        sensitive = [case for case in cases.collect(rooms.claims) if may_notice(case.claim)]
+        sensitive = [case for case in cases.collect(claims) if may_notice(case.claim)]
         trial = Trial(sensitive, expected, self.extent, report, self.dtype, self.examples)
         return trial, model, [faults.named(name) for name in self.faults]
 
@@ -103,9 +106,12 @@ def _main(arguments: Sequence[str], rooms: Callable[[], Rooms]) -> int:
     names = list(dict.fromkeys(known_family(name, families) for name in options.family)) or [
         *families
     ]
+    sources = tuple(options.outside)
+    own = _faults_of(sources) if sources else tuple(faults.FAULTS)
     selected = tuple(dict.fromkeys(faults.named(name).name for name in options.fault))
-    every, extent = selected or tuple(faults.FAULTS), Extent(options.extent)
-    tasks = [Task(rooms, name, every, extent, options.dtype, options.examples) for name in names]
+    every, extent = selected or own, Extent(options.extent)
+    how = extent, options.dtype, options.examples, sources
+    tasks = [Task(rooms, name, every, *how) for name in names]
     started = time.perf_counter()
     whole = not selected and not options.family and extent is not Extent.NAMED
     with Working(options.processes) as working:
@@ -118,7 +124,23 @@ def _main(arguments: Sequence[str], rooms: Callable[[], Rooms]) -> int:
     if options.report is not None:
         replace_file(options.report, showing.page(matrix))
     showing.show(Console(emoji=False, width=None if sys.stdout.isatty() else WIDTH), matrix)
+    if sources and matrix.changeless:
+        still, ways = ", ".join(matrix.changeless), "alone, in a batch, padded, in parts"
+        raise BadInput(f"fault {still}: changes no output of a prompt {ways}, as embeddings")
     return 0 if matrix.holds else 1
+
+
+def _faults_of(sources: tuple[str, ...]) -> tuple[str, ...]:
+    """The faults that claims from outside come with; `BadInput` for one for other claims."""
+    numbers = {claim.id for each in outside.load(sources) for _, claim in each.claims}
+    found = [fault for fault in faults.FAULTS.values() if fault.file]
+    for fault in found:
+        if numbers.isdisjoint(fault.caught_by):
+            others = ", ".join(fault.caught_by) or "no claim"
+            raise BadInput(f"fault {fault.name!r}: caught by {others}, which none of these is")
+    if not found:
+        raise BadInput(f"--claims {', '.join(sources)}: has no faults (@assay.fault)")
+    return tuple(fault.name for fault in found)
 
 
 def _parser() -> Parser:
@@ -127,10 +149,12 @@ def _parser() -> Parser:
         description="Inject every fault into a model of every family that it applies to, and "
         "report which claims notice.  The exit code is 1 if a fault survives the claims that must "
         "catch it, if a law kills no fault, if a sound model breaks a law, or if no family's "
-        "finding has a control that comes out the other way.",
+        "finding has a control that comes out the other way.  With --claims: these claims and "
+        "the faults that they come with, in place of Assay's.",
     )
     add = parser.add_argument
     add("--fault", action="append", default=[], metavar="NAME", help="only this one (repeatable)")
+    add_outside(parser)
     add("--family", action="append", default=[], metavar="NAME", help="only this (repeatable)")
     add(
         "--extent",

@@ -13,9 +13,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from assay.harness.checking import catalogue
+from assay.harness.checking import catalogue, outside
 from assay.harness.checking.catalogue import Declared
-from assay.harness.cli.arguments import Parser, word
+from assay.harness.cli.arguments import Parser, add_outside, word
 from assay.harness.results.bibliography import cited
 from assay.harness.results.errors import BadInput
 
@@ -29,7 +29,9 @@ def main(arguments: Sequence[str]) -> int:
     Raises `BadInput` if no claim has all the words.
     """
     options = _parser().parse_args(arguments)
-    rows = [row for row in document(catalogue.claims()) if is_about(row, options.words)]
+    others = [] if options.markdown else outside.declared(options.outside + outside.installed())
+    rows = document([*catalogue.claims(), *others])
+    rows = [row for row in rows if is_about(row, options.words)]
     if not rows:
         raise BadInput(f"{' '.join(options.words)}: no claim's number or sentence has these words")
     if options.json:
@@ -54,6 +56,7 @@ def _parser() -> Parser:
         metavar="WORD",
         help="list only claims that have all of these",
     )
+    add_outside(parser)
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print JSON")
     form.add_argument("--markdown", action="store_true", help="print docs/claims.md")
@@ -66,11 +69,6 @@ def is_about(row: dict[str, Any], words: Sequence[str]) -> bool:
     return all(each.casefold() in text for each in words)
 
 
-def number(id: str) -> tuple[str, int]:
-    """The order of claims: A2 before A10, A before B."""
-    return id[0], int(id[1:])
-
-
 def _about(claim: Declared) -> str:
     if claim.about_engines:
         return "what serves a model"
@@ -81,7 +79,7 @@ def document(claims: Sequence[Declared]) -> list[dict[str, Any]]:
     """A row for each claim, in the order of their numbers; variants are pytest's parameters."""
 
     def key(claim: Declared) -> tuple[tuple[str, int], str, bool]:
-        return number(claim.id), claim.says, claim.toy
+        return catalogue.order(claim.id), claim.says, claim.toy
 
     rows = []
     for _, group in groupby(sorted(claims, key=key), key):

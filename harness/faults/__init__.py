@@ -18,6 +18,7 @@ from dataclasses import replace
 
 from transformers import PreTrainedModel
 
+from assay.harness.checking import outside
 from assay.harness.faults import (  # noqa: F401
     adapters,
     batches,
@@ -37,16 +38,21 @@ from assay.harness.faults import (  # noqa: F401
     uses,
 )
 from assay.harness.faults.bed import Bed
-from assay.harness.faults.catalogue import FAULTS, Fault, named
+from assay.harness.faults.calls import CacheRead, Pass
+from assay.harness.faults.catalogue import FAULTS, Fault, fault, named
 from assay.harness.models.subject import Subject
 from assay.harness.results.errors import BadInput
 from assay.harness.results.specs import SIGN
 
 __all__ = [
     "FAULTS",
+    "Bed",
+    "CacheRead",
     "DoesNotApply",
     "Fault",
     "Injected",
+    "Pass",
+    "fault",
     "injected",
     "named",
 ]
@@ -92,7 +98,7 @@ class Injected:
         """What injects it into a model of another process: a function, as ``module:name``, with
         the arguments that follow the model.
         """
-        return f"{__name__}:inject", self.fault.name
+        return f"{__name__}:inject", self.fault.name, *filter(None, [self.fault.file])
 
     def undo(self) -> None:
         """Restore every model."""
@@ -100,8 +106,10 @@ class Injected:
             self._beds.pop().undo()
 
 
-def inject(model: PreTrainedModel, name: str) -> None:
-    """Inject a fault into a model for as long as this process runs it."""
+def inject(model: PreTrainedModel, name: str, file: str = "") -> None:
+    """Inject a fault, one that ``file`` declares, into a model that this process runs."""
+    if file and name not in FAULTS:
+        outside.imported(file)
     named(name).plant(Bed(Subject("", model), loaded=True))
 
 

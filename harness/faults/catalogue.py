@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -39,6 +40,8 @@ class Fault:
     caught_by: tuple[str, ...]
     needs: tuple[str, ...]
     plant: Callable[[Bed], None]
+    file: str = ""
+    """Where it is declared, if not in Assay."""
 
     def lacks(self, subject: Subject) -> str:
         """What a sound ``subject`` lacks for this fault, and why; empty if nothing."""
@@ -78,7 +81,9 @@ def fault(
         if name in FAULTS:
             raise ValueError(f"two faults are named {name!r}")
         plant = function if at is None else lambda bed: at(bed, function)
-        FAULTS[name] = Fault(name, says, tuple(caught_by), tuple(needs), plant)
+        own = str(function.__module__).startswith("assay.")
+        file = "" if own else inspect.getfile(function)
+        FAULTS[name] = Fault(name, says, tuple(caught_by), tuple(needs), plant, file)
         return function
 
     return enter

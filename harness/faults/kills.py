@@ -22,6 +22,7 @@ from assay.harness.checking.cases import Case
 from assay.harness.checking.claim import Session
 from assay.harness.checking.profiles import Profile
 from assay.harness.faults import Fault
+from assay.harness.faults.changes import changes
 from assay.harness.models.capabilities.recorded import CAPABILITY, lacking
 from assay.harness.models.subject import Subject
 from assay.harness.results import expectations
@@ -78,6 +79,8 @@ class Row:
     undecided: tuple[Law, ...] = ()
     tried: int = 0
     seconds: float = 0.0
+    changes: bool = True
+    """Whether the fault, if no claim noticed it, changes an output all the same."""
 
     @property
     def applies(self) -> bool:
@@ -144,6 +147,13 @@ class Matrix:
     def survivors(self) -> list[Row]:
         """Faults that every claim which must catch them missed."""
         return [row for row in self.rows if row.applies and not row.killed]
+
+    @property
+    def changeless(self) -> list[str]:
+        """Faults that change no output of any model that they apply to."""
+        changing = {row.fault for row in self.rows if row.applies and row.changes}
+        still = [row.fault for row in self.rows if row.applies and row.fault not in changing]
+        return list(dict.fromkeys(still))
 
     @property
     def kills(self) -> Counter[Law]:
@@ -335,6 +345,7 @@ class Attempt:
             tuple(self.undecided),
             len(self.tried),
             self.seconds,
+            bool(self.lacks or self.killers) or changes(self.fault, self.healthy),
         )
 
 

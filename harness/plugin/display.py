@@ -86,7 +86,7 @@ class Display:
         """Claims collected by a worker are about to run."""
         self._start()
 
-    def _start(self) -> None:
+    def _start(self, live: bool = True) -> None:
         self.reporter = self.config.pluginmanager.get_plugin("terminalreporter")
         if self._running or self.reporter is None or not self.recorder.total:
             return
@@ -95,7 +95,9 @@ class Display:
         self.reporter.build_summary_stats_line = self._coloured(
             self.reporter.build_summary_stats_line
         )
-        if verbosity(self.config) == 0:  # verbose pytest says more, quiet pytest says nothing
+        if (
+            live and verbosity(self.config) == 0
+        ):  # verbose pytest says more, quiet pytest says nothing
             self.reporter.showfspath = False
             self.progress.start(self.recorder.total, Console(emoji=False))
 
@@ -107,6 +109,9 @@ class Display:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """A test has ended."""
         if (ruling := Ruling.on(report)) is not None:
+            self._start(
+                live=False
+            )  # of a worker, in a project's own file: the first that is known
             self.progress.update(ruling.result)
 
     @pytest.hookimpl(tryfirst=True)

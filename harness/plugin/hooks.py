@@ -70,8 +70,8 @@ STDERR = pytest.StashKey[int]()
 HANGS = 6
 """Multiple of the profile's brake after which a process without a sign of progress ends."""
 
-FILES = pytest.StashKey[set[Path]]()
-"""The files of Assay's own claims to collect; empty for all."""
+FILES = pytest.StashKey[set[Path] | None]()
+"""The files of Assay's own claims to collect; None for all."""
 
 EMULATED = pytest.StashKey[ExitStack]()
 """Ends the emulation of another machine when it is closed."""
@@ -128,7 +128,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     """Import no file of Assay's own claims that has none of those that ``--claim`` names."""
     files = config.stash[FILES]
     own = collection_path.suffix == ".py" and collection_path.is_relative_to(catalogue.FOLDER)
-    return True if files and own and collection_path not in files else None
+    return True if files is not None and own and collection_path not in files else None
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -152,10 +152,12 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(session: pytest.Session, items: list[pytest.Item]) -> None:
     """Keep the requested claims, in order, and reject two tests with one name: evidence and
     expectations could not distinguish them.
     """
+    config = session.config
+    items += selection.from_outside(session)
     _check_expectations(config, items)
     _keep_apart(config, items)
     _keep_claims(config, items)
@@ -277,7 +279,7 @@ def _check_expectations(config: pytest.Config, items: list[pytest.Item]) -> None
     claims = {claim.id for item in items if (claim := claim_of(item))}
     if not claims or RunRequest.of(config).worker:
         return
-    whole = selection.has_all_claims(config) and not config.stash[FILES]
+    whole = selection.has_all_claims(config) and config.stash[FILES] is None
     with options.usage_errors():
         for each in expected_of_models(config).values():
             for number in {id for id, _ in each.entries} - claims if whole else ():
@@ -311,8 +313,7 @@ def _keep_claims(config: pytest.Config, items: list[pytest.Item]) -> None:
 
 def _leave_out_slow(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Deselect slow claims in the short profiles, unless they are named."""
-    marks = selection.SLOW.values()
-    slow = [item for item in items if any(map(item.get_closest_marker, marks))]
+    slow = [item for item in items if any(map(item.get_closest_marker, selection.SLOW.values()))]
     if slow and selection.leaves_out_slow(config):
         config.hook.pytest_deselected(items=slow)
         items[:] = [item for item in items if item not in set(slow)]

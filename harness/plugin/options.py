@@ -15,6 +15,7 @@ import hypothesis
 import hypothesis.errors
 import pytest
 
+from assay.harness.checking import outside
 from assay.harness.checking.profiles import PROFILES, check_profile
 from assay.harness.models.loading import loading
 from assay.harness.models.loading.runs import Options
@@ -32,11 +33,15 @@ from assay.harness.results.seeds import SHOWN, read_seed
 from assay.harness.results.specs import ModelSpec
 
 TEXTS = (
-    *("models", "claims", "against", "revision", "base", "device", "device_map", "dtype"),
-    *("attention", "attends", "profile", "budget", "seed", "replay", "emulate", "layers"),
+    *("models", "claims", "outside", "against", "revision", "base", "device", "device_map"),
+    *("dtype", "attention", "attends", "profile", "budget", "seed", "replay", "emulate"),
+    "layers",
 )
 PATHS = ("evidence", "json", "report", "expectations")
 """The options whose values are words, and those whose values are paths."""
+
+SPELT = {"models": "model", "claims": "claim", "outside": "claims"}
+"""Options whose values have another name here."""
 
 RECORD = "record"
 """The value of ``--expectations``, alone or before a folder, that records them."""
@@ -81,6 +86,14 @@ def add(parser: pytest.Parser) -> None:
         metavar="ID[:TEXT]",
         help="only the claim with this number, such as C2, or only its variants whose name "
         "contains TEXT; may be given several times",
+    )
+    add(
+        "--claims",
+        action="append",
+        dest="outside",
+        metavar="PATH",
+        help="also the claims of your own in this file, folder or package, whose code is run; "
+        "may be given several times",
     )
     add("--revision", help="the revision of a hub id")
     add("--base", help="the base model of an adapter's folder")
@@ -219,6 +232,7 @@ def read(config: pytest.Config) -> RunRequest:
     _check_outputs(option)
     _check_expectations(option.expectations, option.record_expectations)
     loading.check_pair(loading.parse_device(option.device), loading.parse_dtype(option.dtype))
+    sources = outside.load(tuple(option.outside or ()))  # before models: they have faults
     models, by_pattern = _models(option, config.stash.get(EXPAND, None))
     optional = models if option.absent_ok else by_pattern
     same = ("profile", "replay", "rounding", "allocation", "evidence", "json", "report", "summary")
@@ -232,6 +246,7 @@ def read(config: pytest.Config) -> RunRequest:
         seed=read_seed(option.seed, "--seed"),
         budget=budget.read_budget(option.budget),
         claims=tuple(option.claims or ()),
+        outside=sources,
         expectations=option.expectations or config.rootpath / "claims" / "expectations",
         worker=getattr(config, "workerinput", {}).get("workerid", ""),
         root=config.rootpath,
@@ -255,8 +270,7 @@ def _check_texts(option: argparse.Namespace) -> None:
         values = getattr(option, name)
         for value in values if isinstance(values, list) else [values]:
             if value is not None and not value.strip():
-                singular = name.removesuffix("s") if name in ("models", "claims") else name
-                option_name = singular.replace("_", "-")
+                option_name = SPELT.get(name, name.replace("_", "-"))
                 raise BadInput(f"--{option_name} {value!r}: is empty; say which")
     check_profile(option.profile)
     if option.attends not in (None, *meant.WAYS):

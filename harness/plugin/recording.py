@@ -72,8 +72,11 @@ class Recorder:
 
     @pytest.hookimpl(optionalhook=True, tryfirst=True)
     def pytest_xdist_node_collection_finished(self, node: Any, ids: list[str]) -> None:
-        """A worker has collected; its claims are the tests of files in claims/."""
-        self._expect([i for i in ids if i.startswith("claims/")])
+        """A worker has collected; its claims are the tests of files in claims/ or outside."""
+        outside = {selection.path_of(self.config, each) for each in self.request.outside}
+        files = {id: id.removeprefix("::").partition("::")[0] for id in ids}
+        own = [i for i, file in files.items() if file.startswith("claims/") or file in outside]
+        self._expect(own)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
@@ -145,6 +148,8 @@ class Recorder:
         all that it reported.  A rejection ends the run after other plug-ins got the report.
         """
         if (ruling := Ruling.on(report)) is not None:
+            self._expect([report.nodeid])  # a worker's, of a project's own file: not known before
+            self.claims.setdefault(report.nodeid)
             self._end(ruling)
         self._failure = self._failure or getattr(report, "gpu_failure", "")
         outcome = yield

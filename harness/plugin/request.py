@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from assay.harness.checking.outside import Outside
 from assay.harness.models.loading.runs import Options
 from assay.harness.models.machine.devices import dtype_name, parse_dtype
 from assay.harness.models.subject.lengths import ALL
 from assay.harness.plugin import toy
+from assay.harness.results.specs import ModelSpec
 
 Expand = Callable[[Sequence[str]], tuple[list[str], list[str]]]
 """Returns the models of names and patterns: all of them, and those that only patterns name."""
@@ -32,6 +34,8 @@ USUAL = Options()
 class RunRequest:
     """The options of a run, checked; paths are absolute.
 
+    ``outside`` are the modules of ``--claims``.
+
     ``named`` are the models as ``--model`` names them, patterns as such; ``models`` those that
     claims run on, each once.  A model among ``optional`` may be missing here; its claims then do
     not apply.  ``report`` is the page of ``--report`` and ``summary`` its Markdown.  ``worker`` is
@@ -49,6 +53,7 @@ class RunRequest:
     rounding: int | None = None
     allocation: str | None = None
     claims: tuple[str, ...] = ()
+    outside: tuple[Outside, ...] = ()
     evidence: Path | None = None
     json: Path | None = None
     report: Path | None = None
@@ -84,14 +89,21 @@ class RunRequest:
         machines = self.emulated.items()
         return [f"--emulate={name}:{value}" for name, value in machines if value is not None]
 
-    def replay_command(self, nodeid: str, subject: str, blob: str, whole: bool = False) -> str:
+    def replay_command(
+        self, nodeid: str, subject: str, blob: str, whole: bool = False, claim: str = ""
+    ) -> str:
         """One line for a shell, where this run was started, that runs one example of a test.
 
-        ``whole`` says that it is an example of the whole of a large model.
+        ``whole`` says that it is an example of the whole of a large model.  A test of ``--claims``
+        is named by its ``claim``, ID or ID:NAME.
         """
         file, separator, test = nodeid.partition("::")
         file = os.path.relpath(self.root / file, self.directory)
         parts = ["pytest", f"{file}{separator}{test}", f"--model={subject}"]
+        if claim:
+            parts = ["assay", "check", subject, f"--claim={claim}"]
+        if claim or ModelSpec.recorded(subject).fault is not None:  # which may be from there
+            parts += dict.fromkeys(f"--claims={each.name}" for each in self.outside)
         loading = replace(self.loading, layers=ALL) if whole else self.loading
         for name in LOADING:
             if (value := getattr(loading, name)) != getattr(USUAL, name):

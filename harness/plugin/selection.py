@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
 from assay.harness.checking import catalogue
+from assay.harness.checking.outside import Outside
 from assay.harness.checking.profiles import PROFILES
 from assay.harness.plugin.request import RunRequest
 from assay.harness.results.records import Selection
@@ -32,16 +33,33 @@ def has_all_claims(config: pytest.Config) -> bool:
     return bool({root, root / "claims"} & set(paths(config)))
 
 
-def files(config: pytest.Config) -> set[Path]:
-    """The files of Assay's own claims that ``--claim`` names; empty where all are collected.
+def files(config: pytest.Config) -> set[Path] | None:
+    """The files of Assay's own claims that ``--claim`` names; None where all are collected.
 
     All are where a claim is unknown, which ends the run, and where the files are named.
     """
-    requested, folder = RunRequest.of(config).claims, catalogue.FOLDER
+    request, folder = RunRequest.of(config), catalogue.FOLDER
     whole = any(folder.is_relative_to(path) for path in paths(config))
-    if not requested or not whole or catalogue.misspelt(requested):
-        return set()
+    others = {claim.id for each in request.outside for _, claim in each.claims}
+    requested = [each for each in request.claims if each.partition(":")[0] not in others]
+    if not request.claims or not whole or catalogue.misspelt(requested):
+        return None
     return catalogue.files(requested)
+
+
+def path_of(config: pytest.Config, source: Outside) -> str:
+    """The path of a module of ``--claims`` from pytest's root on; its tests' ids have it."""
+    return Path(os.path.relpath(source.file, config.rootpath)).as_posix()
+
+
+def from_outside(session: pytest.Session) -> Iterator[pytest.Item]:
+    """The tests of ``--claims``: of modules that are imported, beside which nothing is read."""
+    for each in RunRequest.of(session.config).outside:
+        module = pytest.Module.from_parent(
+            session, path=each.file, name=path_of(session.config, each)
+        )
+        module.obj = each.module
+        yield from session.genitems(module)
 
 
 def leaves_out_slow(config: pytest.Config) -> bool:
@@ -60,5 +78,8 @@ def chosen(config: pytest.Config, models: Iterable[str], claims: Iterable[str] =
         numbers=sorted(claims),
         keyword=config.option.keyword,
         marker=config.option.markexpr,
-        claims=[Path(os.path.relpath(path, config.rootpath)).as_posix() for path in paths(config)],
+        claims=[
+            Path(os.path.relpath(path, config.rootpath)).as_posix()
+            for path in (*paths(config), *(each.file for each in RunRequest.of(config).outside))
+        ],
     )

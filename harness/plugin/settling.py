@@ -149,7 +149,8 @@ class Assay:
             return
         result = self._recorded(name, subject)
         if result is None:
-            result = self._with_command(replace(self._run(claim, subject, run), name=name))
+            result = replace(self._run(claim, subject, run), name=name)
+            result = self._with_command(claim, result)
         judgement = self._judge(result, subject)
         result = replace(result, expected=judgement.foreseen)
         self.node.stash[RULING] = Ruling(result, self._description(subject), judgement)
@@ -192,12 +193,15 @@ class Assay:
         details = {LEFT_OUT: what}
         return claim.result(subject, Verdict.INCONCLUSIVE, reason=why, details=details)
 
-    def _with_command(self, result: Result) -> Result:
+    def _with_command(self, claim: Claim, result: Result) -> Result:
         if (example := result.counterexample) is None or not example.blob:
             return result
+        selector = claim.id if result.name == claim.says else f"{claim.id}:{result.name}"
+        is_outside = self.node.path in {each.file for each in self.request.outside}
         command = self.request.replay_command(
             *(self.node.nodeid, result.subject, example.blob),
             whole=result.details.get(DECIDED_ON) == WHOLE,
+            claim=selector if is_outside else "",
         )
         return replace(result, counterexample=replace(example, blob=None, replay=command))
 

@@ -63,7 +63,7 @@ def group_of(
     if number and by_model:
         return number
     index = turn(nodeid, groups)
-    file, _, test = nodeid.partition("::")
+    file, _, test = nodeid.removeprefix("::").partition("::")
     name = test.partition("[")[0] if any(folder in file for folder in apart) else ""
     file = groups[index].split()[0] if index < len(groups) else file
     return "-".join(filter(None, [PurePath(file).stem, name, number]))

@@ -17,7 +17,7 @@ from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from assay.harness.checking import catalogue
-from assay.harness.checking.cases import Case
+from assay.harness.checking.cases import Case, of_test
 from assay.harness.checking.catalogue import is_asked, unknown
 from assay.harness.checking.claim import Session
 from assay.harness.checking.profiles import PROFILES, Profile, check_profile
@@ -169,7 +169,7 @@ def check(
     model: nn.Module | Callable[..., Any] | Engine | str | Path,
     tokenizer: PreTrainedTokenizerBase | None = None,
     *,
-    claims: str | Sequence[str] = "laws",
+    claims: str | Sequence[str | Callable[..., None]] = "laws",
     profile: str = "quick",
     seed: int = 0,
     attends: str | None = None,
@@ -185,10 +185,11 @@ def check(
     Or it is an engine, ``engine("llama.cpp", "model.gguf")``, which should agree with the model
     ``against``; the claims are then those about engines.
     ``claims`` are ``laws``, ``findings``, ``all``, or numbers such as ``["C1", "C2"]``
-    (``ID:TEXT`` for the variants whose name holds the text).  ``profile`` is ``glance``,
-    ``quick``, ``standard`` or ``thorough``, ``attends`` ``causal`` or ``both`` where class and
-    configuration do not say.  ``replay`` is the blob of a counterexample, which is then the only
-    example tried: ``result.counterexample.blob`` of a refuted law.
+    (``ID:TEXT`` for the variants whose name holds the text), and functions that `assay.law` or
+    `assay.finding` declares.
+    ``profile`` is ``glance``, ``quick``, ``standard`` or ``thorough``, ``attends`` ``causal`` or
+    ``both`` where class and configuration do not say.  ``replay`` is the blob of a counterexample,
+    which is then the only example tried: ``result.counterexample.blob`` of a refuted law.
     The model is in evaluation mode meanwhile; then its state is restored, gradients included.
     A claim ends undecided at the first pass that returns after the profile's ``brake``.
 
@@ -212,7 +213,13 @@ def check(
     served = isinstance(model, Engine) or str(model).startswith(f"{ModelKind.ENGINE}:")
     if against is not None and not served:
         raise BadInput(f"against {str(against)!r}: is for engines; compare_models compares models")
-    chosen = choose(claims, slow=PROFILES[profile].slow, about_engines=served)
+    named = isinstance(claims, str) or not isinstance(claims, Sequence)
+    functions = [] if named else [each for each in claims if hasattr(each, "claim")]
+    chosen = [case for each in functions for case in of_test(each)]
+    others: Any = [each for each in claims if each not in functions] if functions else claims
+    if others or not functions:
+        slow = PROFILES[profile].slow
+        chosen = [*choose(others, slow=slow, about_engines=served), *chosen]
     session = Session(PROFILES[profile], read_seed(str(seed), "seed"), replay)
     if isinstance(model, str | Path):
         if tokenizer is not None:
