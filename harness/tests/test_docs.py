@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from assay import harness
 from assay.harness.cli.main import COMMANDS
 from assay.harness.plugin import options
 from assay.harness.results.schema import SCHEMA
@@ -91,3 +92,12 @@ def test_the_promises_are_linked_and_name_the_test_that_shows_them() -> None:
     assert named == ["harness/tests/models/test_untrusted.py"]
     assert (ROOT / named[0]).is_file()
     assert "](SECURITY.md)" in (ROOT / "README.md").read_text()
+
+
+def test_a_release_has_one_version_and_one_date() -> None:
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    changes = (ROOT / "CHANGELOG.md").read_text()
+    newest = re.search(r"^## \[([\d.]+)\] - ([\d-]+)$", changes, re.MULTILINE)
+    assert newest is not None
+    assert newest.groups() == (harness.__version__, str(cited["date-released"]))
+    assert cited["version"] == harness.__version__
