@@ -2,7 +2,7 @@
 
 import os
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 # Transformers reads this when it is imported.  Where the package kernels is installed, it would
 # fetch code from the hub for some types, wherever their weights come from, and run it.

@@ -22,6 +22,12 @@ from assay.harness.results.errors import BadInput
 WIDE = 1000
 """Columns where the output is not a terminal."""
 
+PAGES = {
+    "law": ("claims.md", "findings", "A *law* must hold for every input."),
+    "finding": ("claims-findings.md", "laws", "A *finding* is about particular weights."),
+}
+"""For each kind of claim its page in docs/, what the other page has, and what the kind is."""
+
 
 def main(arguments: Sequence[str]) -> int:
     """List the claims as a table, JSON or Markdown; 0.
@@ -37,7 +43,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.json:
         sys.stdout.write(json.dumps(rows, indent=2, ensure_ascii=False) + "\n")
     elif options.markdown:
-        sys.stdout.write(markdown(rows))
+        sys.stdout.write(markdown(rows, options.markdown))
     else:
         _show(rows)
     return 0
@@ -59,7 +65,7 @@ def _parser() -> Parser:
     add_outside(parser)
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print JSON")
-    form.add_argument("--markdown", action="store_true", help="print docs/claims.md")
+    form.add_argument("--markdown", choices=[*PAGES], help="print that page of docs/")
     return parser
 
 
@@ -103,38 +109,46 @@ def document(claims: Sequence[Declared]) -> list[dict[str, Any]]:
     return rows
 
 
-def _kind(row: dict[str, Any]) -> str:
-    """Law or finding, and the profile that it needs, or that the named variants need."""
+def _profile(row: dict[str, Any]) -> str:
+    """The profile that it needs, or that the named variants need; empty for any."""
     if not (slow := row["slow"]):
-        return str(row["kind"])
-    variants = "" if slow is True else f": {', '.join(slow)}"
-    return f"{row['kind']} (standard{variants})"
+        return ""
+    return "standard" if slow is True else f"standard: {', '.join(slow)}"
 
 
-def markdown(rows: Sequence[dict[str, Any]]) -> str:
-    """The claims as a page, a table for each letter of the catalogue."""
+def _kind(row: dict[str, Any]) -> str:
+    """Law or finding, and the profile that it needs."""
+    profile = _profile(row)
+    return f"{row['kind']} ({profile})" if profile else str(row["kind"])
+
+
+def markdown(rows: Sequence[dict[str, Any]], kind: str) -> str:
+    """The claims of a kind as a page, a table for each letter of the catalogue."""
+    page, others, meaning = PAGES[kind]
+    ((other, *_),) = (PAGES[each] for each in PAGES if each != kind)
     lines = [
-        "<!-- Written by: assay list --markdown > docs/claims.md -->",
-        "# The claims",
+        f"<!-- Written by: assay list --markdown={kind} > docs/{page} -->",
+        f"# Claims: {kind}s",
         "",
-        "A *law* must hold for every input; a *finding* is about particular weights. A claim does",
-        "not apply to a model that lacks a capability it needs. One with *(standard)*, or the",
-        "variants that are named there, needs `--profile=standard`: a law that takes seconds",
-        "for an example, a finding that needs more draws than `quick` has. `assay explain C1` has",
-        "the rest.",
+        f"{meaning} The [{others}]({other}) have a page of their own.",
+        "A claim does not apply to a model that lacks a capability it needs. One with *standard*,",
+        "or the variants that are named there, needs `--profile=standard`: a law that takes",
+        "seconds for an example, a finding that needs more draws than `quick` has.",
+        "`assay explain C1` has the rest.",
     ]
-    for letter, group in groupby(rows, lambda row: row["id"][0]):
+    chosen = [row for row in rows if row["kind"] == kind]
+    for letter, group in groupby(chosen, lambda row: row["id"][0]):
         lines += [
             "",
             f"## {letter}",
             "",
-            "| | claim | kind | needs | source |",
+            "| | claim | profile | needs | source |",
             "|---|---|---|---|---|",
         ]
         for row in group:
-            cells = (row["id"], row["claim"], _kind(row), ", ".join(row["needs"]), row["source"])
             linked = f"[{row['id']}](../{row['file']})"
-            lines.append("| " + " | ".join([linked, *map(_cell, cells[1:])]) + " |")
+            cells = (row["claim"], _profile(row), ", ".join(row["needs"]), row["source"])
+            lines.append("| " + " | ".join([linked, *map(_cell, cells)]) + " |")
     return "\n".join(lines) + "\n"
 
 

@@ -237,9 +237,11 @@ def index(defects: list[Defect]) -> str:
         "`--fixed` applies the fix to transformers in memory, with the old lines and the new ones",
         "in its function `fix`, and measures again: then it exits with 0.",
         f"{fixes} of {len(defects)} have a fix. `assay defects --run` runs all, with it and",
-        "without.",
-        "Line numbers are those of the first version in which a defect was seen, unless another",
-        "is named.",
+        "without it.",
+        "",
+        "The first lines of a script say what was expected and observed, the cause, the fix, and",
+        "where upstream stands. Line numbers are those of the first version in which the defect",
+        "was seen, unless another is named.",
         "",
         "| script | defect | claims | types | met by | seen in | fix |",
         "|---|---|---|---|---|---|---|",
@@ -251,10 +253,4 @@ def index(defects: list[Defect]) -> str:
         cells.append(each.fields["Seen in"] + fixed)
         cells.append("`--fixed`" if each.fixed else "none")
         lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
-    for each in defects:
-        lines += ["", f"## {each.title}", "", f"[`{each.path.name}`]({each.path.name})", ""]
-        lines += [
-            f"- {key}: {each.fields[key]}"
-            for key in ("Expected", "Observed", "Cause", "Fix", "Upstream")
-        ]
     return "\n".join(lines) + "\n"

@@ -1,15 +1,17 @@
-"""The action for GitHub: its shell steps, run as a runner would, on a tiny model."""
+"""The action for GitHub, its steps run as a runner would on a tiny model; pre-commit's hook."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 import yaml
 
+from assay.harness.cli.main import COMMANDS
 from assay.harness.report import summary
 from assay.harness.results.records import RunRecord, SubjectRecord
 from assay.harness.results.verdicts import Kind, Result, Verdict
@@ -70,6 +72,15 @@ def test_a_broken_model_fails_and_says_by_what(tmp_path: Path) -> None:
 def test_what_is_installed_is_the_action_s_own_clone() -> None:
     assert INSTALL["run"] == 'python -m pip install "${GITHUB_ACTION_PATH}"'
     assert (ROOT / "pyproject.toml").is_file()
+
+
+def test_the_hook_of_pre_commit_is_a_command_that_takes_no_file_names() -> None:
+    (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
+    program, command = hook["entry"].split()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert program in project["scripts"]
+    assert command in COMMANDS
+    assert hook["pass_filenames"] is False
 
 
 def test_no_input_is_read_as_a_command() -> None:

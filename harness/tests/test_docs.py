@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from assay import harness
 from assay.harness.cli.main import COMMANDS
 from assay.harness.plugin import options
 from assay.harness.results.schema import SCHEMA
@@ -30,9 +31,7 @@ def test_every_page_has_a_place_in_the_navigation() -> None:
     named = list(pages(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]))
     assert len(named) == len(set(named))
     assert all((DOCS / page).is_file() for page in named)
-    linked = " ".join(page.read_text() for page in DOCS.glob("*.md"))
-    others = {page.name for page in DOCS.glob("*.md")} - set(named)
-    assert not [page for page in others if f"]({page}" not in linked]
+    assert {page.name for page in DOCS.glob("*.md")} <= set(named)
 
 
 def test_the_page_of_the_schema_has_every_key() -> None:
@@ -86,8 +85,23 @@ def test_the_front_page_fits_a_few_screens() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 200
 
 
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_page_is_longer_than_250_lines(path: Path) -> None:
+    """A longer one is about several subjects, or of several kinds, and is split by them."""
+    assert len(path.read_text().splitlines()) <= 250
+
+
 def test_the_promises_are_linked_and_name_the_test_that_shows_them() -> None:
     named = re.findall(r"`(harness/tests/\w+/\w+\.py)`", (ROOT / "SECURITY.md").read_text())
     assert named == ["harness/tests/models/test_untrusted.py"]
     assert (ROOT / named[0]).is_file()
     assert "](SECURITY.md)" in (ROOT / "README.md").read_text()
+
+
+def test_a_release_has_one_version_and_one_date() -> None:
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    changes = (ROOT / "CHANGELOG.md").read_text()
+    newest = re.search(r"^## \[([\d.]+)\] - ([\d-]+)$", changes, re.MULTILINE)
+    assert newest is not None
+    assert newest.groups() == (harness.__version__, str(cited["date-released"]))
+    assert cited["version"] == harness.__version__

@@ -51,7 +51,8 @@ def test_all_that_is_asked_for_is_hashed() -> None:
     project = settings["project"]
     requirements = [*project["dependencies"], *project["optional-dependencies"]["scale"], "tox"]
     groups = settings["dependency-groups"]
-    requirements += [*groups["tests"], *groups["lint"], *settings["build-system"]["requires"]]
+    requirements += [line for name in ("tests", "lint", "release") for line in groups[name]]
+    requirements += settings["build-system"]["requires"]
     names = {canonicalize_name(Requirement(line).name) for line in requirements}
     assert names - hashed().keys() == {UNHASHED}
     assert UNHASHED in constrained()

@@ -9,17 +9,21 @@ from pathlib import Path
 import pytest
 
 from assay.harness.checking import catalogue
+from assay.harness.cli.list import PAGES
 from assay.harness.cli.main import cases_of_claims, main
 from assay.harness.results.errors import BadInput
 from assay.harness.tests.support.evidences import law, run_of, write
 from assay.harness.tests.support.sessions import ROOT
 
 
-def test_the_page_of_claims_is_current(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["list", "--markdown"]) == 0
-    page = (ROOT / "docs" / "claims.md").read_text()
-    assert capsys.readouterr().out == page, "run: assay list --markdown > docs/claims.md"
-    assert all(f"](../{claim.file})" in page for claim in catalogue.claims())
+@pytest.mark.parametrize("kind", ["law", "finding"])
+def test_the_pages_of_claims_are_current(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", f"--markdown={kind}"]) == 0
+    name = PAGES[kind][0]
+    page = (ROOT / "docs" / name).read_text()
+    assert capsys.readouterr().out == page, f"run: assay list --markdown={kind} > docs/{name}"
+    of_kind = [claim for claim in catalogue.claims() if claim.kind.value == kind]
+    assert all(f"](../{claim.file})" in page for claim in of_kind)
 
 
 def test_declarations_are_read_as_the_imported_claims_have_them() -> None:
@@ -87,10 +91,10 @@ def test_a_claim_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_claims_that_short_profiles_leave_out_say_so(capsys: pytest.CaptureFixture[str]) -> None:
-    main(["list", "--markdown"])
+    main(["list", "--markdown=finding"])
     page = capsys.readouterr().out
-    assert "the head costs no information | finding (standard) |" in page
-    assert "permuting positions costs no more than having none | finding (standard: random" in page
+    assert "the head costs no information | standard |" in page
+    assert "permuting positions costs no more than having none | standard: random" in page
     main(["explain", "costs no more than having none"])
     assert "needs --profile=standard for the variants random tokens" in capsys.readouterr().out
 

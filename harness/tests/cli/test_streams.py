@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-COMMANDS = {"list": ["list", "--markdown"], "explain": ["explain", "C2"]}
+COMMANDS = {"list": ["list", "--markdown=law"], "explain": ["explain", "C2"]}
 
 
 def shell(line: str, cwd: Path, *arguments: str, **environment: str) -> tuple[int, str, str]:

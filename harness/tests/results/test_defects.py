@@ -113,7 +113,6 @@ def test_the_command_writes_the_index_and_runs_the_scripts(folder, capsys):
     assert main(["defects", str(folder)]) == 0
     index = (folder / "README.md").read_text()
     assert "| [lost](lost.py) | A static cache loses its first token. | C2 [static], C5 |" in index
-    assert "- Cause: what `cache_position` says is read too early." in index
     assert main(["defects", str(folder), "--run"]) == 0
     put(folder, "fixed", code="pass")
     capsys.readouterr()
