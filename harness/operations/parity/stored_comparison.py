@@ -185,12 +185,12 @@ class StoredLevel(Level):
         """Nowhere: a file has no modules."""
 
     def controlled(self, prompts: Sequence[Tensor]) -> tuple[str, bool, Any]:
-        """One weight of the model moved, on the shortest of the ``prompts`` with most rows, or
-        else on the longest; of a function, which has none, the row of the position before.
+        """One weight of the model moved, on the first of the ``prompts``, those with most rows
+        and the shortest first, that rejects it; of a function, which has no weight, the row of
+        the position before.
         """
         of = self.pair.of
-        most = max(prompts, key=lambda each: (len(of[id(each)].positions), -each.shape[1]))
-        for ids in (most, max(prompts, key=lambda each: each.shape[1])):
+        for ids in sorted(prompts, key=lambda each: (-len(of[id(each)].positions), each.shape[1])):
             expected, own = self.sides(ids)  # now, while no weight is moved
             if self.check.wide:
                 expected.elsewhere()
