@@ -86,11 +86,13 @@ def _change(subject: Subject, chat: Chat, before: str, after: str) -> str:
         return "the text only grows, and its ids are divided otherwise where it went on"
     tag = before.rfind("<", max(0, at - AROUND), at)
     at = tag if tag >= 0 and ">" not in before[tag:at] else at
-    number = next(i for i in range(1, size + 1) if i == size or _length(subject, chat[:i]) > at)
+    number = next((i for i in range(1, size + 1) if _length(subject, chat[:i]) > at), None)
     old, new = (text[max(0, at - AROUND) : at + AROUND] for text in (before, after))
     lost = [tag for tag in dict.fromkeys(THINKING.findall(old)) if tag not in new]
     cut = f"thinking is cut ({', '.join(lost)}): " if lost else ""
-    where = f"message {number} of {size} ({chat[number - 1]['role']})"
+    where = "the prompt for an answer"
+    if number is not None:
+        where = f"message {number} of {size} ({chat[number - 1]['role']})"
     return (
         f"{cut}in {where}, {before[at : at + SHOWN]!r} becomes {after[at : at + SHOWN]!r} "
         f"when message {size + 1} ({chat[-1]['role']}) is added"
