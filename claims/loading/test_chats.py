@@ -7,8 +7,11 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from assay.fixtures import writing
+from assay.harness.checking.bounds import Bound
+from assay.harness.checking.findings import finding
 from assay.harness.checking.laws import law
-from assay.harness.operations import tokens
+from assay.harness.checking.statistics import share
+from assay.harness.operations import growing_chats, tokens
 
 
 @law(
@@ -86,3 +89,21 @@ def test_special_tokens_in_messages_stay_text(subject, draw, check):
     check.judge_control(
         tokens.unlike(tokens.specials(subject, tokens.of_chat(subject, chat)), allowed), 0.0
     )
+
+
+@finding(
+    "H5",
+    "a chat that grows only appends",
+    needs=["chat-template"],
+    source="beyond the documents; trl#5109, verl#6854",
+    bound=Bound(share, at_least=0.95),
+    control="a template that repeats the first message at the end",
+    draws=128,
+)
+@pytest.mark.parametrize("prompted", [False, True], ids=["messages", "prompts for answers"])
+def test_a_chat_that_grows_only_appends(subject, prompted, draws, sample):
+    for chat in writing.growing_chats(draws):
+        steps = [*growing_chats.growths(subject, chat, prompted)]
+        changed = [each.change for each in steps if not each.appends]
+        sample.why = sample.why or next(iter(changed), "")
+        sample.add(effect=not changed, control=all(each.control_appends for each in steps))

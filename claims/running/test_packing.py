@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from assay.fixtures.prompts import prompts
 from assay.harness.checking.laws import law
-from assay.harness.models.subject import samples
+from assay.harness.models.reference.tolerances import farthest
+from assay.harness.models.subject import masks, samples
 from assay.harness.results.errors import Missing
 
 
@@ -36,9 +37,49 @@ def test_samples_packed_into_one_row_are_kept_apart_by_their_lengths(subject, dr
     kept_apart(subject, each, check, samples.packed(subject, [ids.shape[1] for ids in each]))
 
 
-def draw_samples(subject, draw):
-    """Three samples of 2 to 24 tokens, which fit the context together: ids [1, length]."""
-    longest = min(24, (subject.context or 72) // 3)
+@law(
+    "G1",
+    "beside a 2-D mask of ones all layers keep packed samples apart, or none does",
+    needs=["causal", "packing", "mask-4d"],
+    source="beyond the documents; transformers#46634",
+    control="the rows of samples that are apart where they are together, or together where apart",
+)
+def test_beside_a_mask_of_ones_all_layers_keep_samples_apart_or_none(subject, draw, check):
+    # Past its window a model hides more than the causal mask does.
+    each = draw_samples(subject, draw, subject.window)
+    ids, positions = (
+        torch.cat(each, dim=1),
+        samples.counted(subject, [ids.shape[1] for ids in each]),
+    )
+    last = slice(ids.shape[1] - each[-1].shape[1], ids.shape[1])
+
+    def together(s):
+        mask = masks.causal(ids.shape[1], s.dtype, s.device)
+        return s.rows(ids, positions=positions, mask=mask).at(last)
+
+    ones = subject.rows(ids, positions=positions, mask=torch.ones_like(ids)).at(last)
+    ways = {TOGETHER: together, APART: lambda s: s.rows(each[-1])}
+    near = {way: largest_error(ones, run(subject)) for way, run in ways.items()}
+    way, other = sorted(ways, key=near.get)
+    check.details["beside a mask of ones"] = way
+    expected = check.reference(ways[way])
+    check.same(expected, ones)
+    check.rejects(expected, lambda: ways[other](subject))
+
+
+APART, TOGETHER = "samples are kept apart", "samples see those before them"
+
+
+def largest_error(observed, exact):
+    """How far rows are from others at most, relative to these."""
+    return max(each.error for each in farthest(observed, exact).values())
+
+
+def draw_samples(subject, draw, most=None):
+    """Three samples of 2 to 24 tokens, which fit the context, and ``most`` tokens, together: ids
+    [1, length].
+    """
+    longest = min(24, (subject.context or 72) // 3, (most or 72) // 3)
     if longest < max(2, subject.shortest):
         raise Missing(f"a context of {subject.context} tokens is too short for three samples")
     first = draw(prompts(subject, shortest=2, longest=longest, rows=1), "first")

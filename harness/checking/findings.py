@@ -257,7 +257,7 @@ def _conclusion(claim: Claim, sample: Sample, progress: Progress) -> tuple[Verdi
     if control.verdict is not Verdict.UPHELD:
         where = "the same way" if control.verdict is Verdict.REFUTED else "undecided"
         return Verdict.INCONCLUSIVE, f"the control came out {where}: {claim.control}"
-    return effect.verdict, ""
+    return effect.verdict, sample.why if effect.verdict is Verdict.REFUTED else ""
 
 
 def _middle(values: Array) -> float:

@@ -18,11 +18,15 @@ UNDEFINED = 0.01
 
 @dataclass
 class Sample:
-    """The draws of one finding so far: a series of values for each name."""
+    """The draws of one finding so far: a series of values for each name.
+
+    ``why`` is the reason that a refuted finding gives, such as the first draw that breaks it.
+    """
 
     series: dict[str, list[Array]] = field(default_factory=dict)
     details: dict[str, Any] = field(default_factory=dict)
     plots: dict[str, Plot] = field(default_factory=dict)
+    why: str = ""
 
     def add(self, **series: Tensor | ArrayLike) -> None:
         """Add values of some draws: arrays or tensors, [draws] or [draws, columns], by name.

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import sys
+from argparse import Namespace
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from assay.harness.checking.profiles import PROFILES
+from assay.harness.checking.profiles import PROFILES, Profile
 from assay.harness.cli import models
 from assay.harness.cli.arguments import Parser, add_profile, add_seed, file, word
 from assay.harness.cli.models import Load
+from assay.harness.engines import stored as of_engines
+from assay.harness.engines.subject import EngineSubject
 from assay.harness.models.loading.folders import read_json
 from assay.harness.models.loading.runs import Options
+from assay.harness.models.subject import Subject
 from assay.harness.operations import parity
+from assay.harness.operations.parity import Parity, stored, stored_comparison
+from assay.harness.operations.parity.stored import Stored
 from assay.harness.report.parity import lines
 from assay.harness.results import schema
 from assay.harness.results.errors import BadInput
@@ -28,7 +35,7 @@ OWN = ("dtype", "attention", "revision", "base", "device")
 
 
 def main(arguments: Sequence[str], load: Load, inspect: Callable[[str, Options], Any]) -> int:
-    """Compare the two models; 0 if they agree, else 1.
+    """Compare the two models, or one with a stored reference; 0 if they agree, else 1.
 
     ``inspect`` raises the `BadInput` that ``load`` would, without reading weights.
     """
@@ -37,16 +44,31 @@ def main(arguments: Sequence[str], load: Load, inspect: Callable[[str, Options],
         raise BadInput(f"{OPTION}: compares one model, not {len(options.models)}")
     name = word(options.models[0]) if options.models else options.model
     keep_apart({"--json": options.json, "--evidence": options.evidence})
-    mine = models.loading(options)
+    profile, mine = PROFILES[options.profile], models.loading(options)
+    if options.against.endswith(stored.SUFFIX):
+        reference = stored.read(Path(options.against))
+        one = load(name, mine)
+        if isinstance(one, EngineSubject):
+            with closing(one.engine):
+                outcome = of_engines.compare(one, reference)
+        else:
+            outcome = stored_comparison.compare(one, reference)
+        return _report(outcome, one, reference, options, profile)
     own = {each: getattr(options, f"against_{each}") for each in OWN}
     theirs = replace(mine, **{each: value for each, value in own.items() if value is not None})
     both = ((name, mine), (options.against, theirs))
     _require_one_vocabulary(name, options.against)
     for spec, how in both:
         inspect(spec, how)
-    profile = PROFILES[options.profile]
     one, other = (load(spec, how) for spec, how in both)
     outcome = parity.compare(one, other, profile, options.seed, not options.logits_only)
+    return _report(outcome, one, other, options, profile)
+
+
+def _report(
+    outcome: Parity, one: Subject, other: Subject | Stored, options: Namespace, profile: Profile
+) -> int:
+    """Write and print the outcome, and return the exit code."""
     if options.json or options.evidence:
         run = parity.describe(outcome, one, other, profile, options.seed)
     if options.evidence:
@@ -84,7 +106,13 @@ def _parser() -> Parser:
     )
     add = parser.add_argument
     add("models", nargs="*", metavar="MODEL", help="the model to compare; see --model")
-    add(OPTION, required=True, type=word, metavar="MODEL", help="the model it should agree with")
+    add(
+        OPTION,
+        required=True,
+        type=word,
+        metavar="MODEL",
+        help="the model, or stored reference, it should agree with",
+    )
     for name in OWN:
         help = f"--{name} of the model after {OPTION} (default: that of the first)"
         add(f"{OPTION}-{name}", type=word, metavar=name.upper(), help=help)

@@ -26,8 +26,8 @@ or tiny:MODEL_TYPE; any of them with +FAULT (assay faults lists them), to see th
 Without a model: reference.
 
 With engine:NAME:WHAT, check what serves a model; --against=FOLDER names the model that it serves.
-With --against=MODEL, compare a model with another one that should compute the same; see
-`assay check MODEL --against MODEL --help`.
+With --against=MODEL, compare a model with another one that should compute the same, or with what
+`assay reference` kept of it; see `assay check MODEL --against MODEL --help`.
 
 What to check:
   --claim=ID[:TEXT]           this claim, or its variants whose name contains TEXT; repeatable

@@ -39,6 +39,7 @@ GROUPS = {
         "report": "write the HTML page of stored runs",
         "compare": "compare two runs",
         "merge": "merge evidence files",
+        "reference": "keep what a model makes of a fixed corpus, to compare others with it",
         "versions": "run claims over versions of transformers, or find where a verdict changed",
     },
     "explore": {
@@ -68,16 +69,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if name not in COMMANDS:
             raise BadInput(f"{name!r}: no such command; there are {', '.join(COMMANDS)}")
         serves = any(each.removeprefix("--model=").startswith("engine:") for each in words)
-        if name == "check" and not serves and _has_option(words[1:], "--against"):
+        against = _option(words[1:], "--against")
+        stored = against is not None and against.endswith(".safetensors")
+        if name == "check" and against is not None and (stored or not serves):
             name = "against"
-        if name == "versions" and _has_option(words[1:], "--bisect"):
+        if name == "versions" and _option(words[1:], "--bisect") is not None:
             name = "bisect"
         command = importlib.import_module(f"assay.harness.cli.{name}")
         # Other processes look `rooms` up in this module by its own name, not as ``__main__``.
         rooms_by_name = importlib.import_module("assay.harness.cli.main").rooms
         functions = {"kills": rooms_by_name}
         functions |= {"bisect": check, "sweep": expand, "versions": expand}
-        functions |= dict.fromkeys(("faults", "invert"), load)
+        functions |= dict.fromkeys(("faults", "invert", "reference"), load)
         if name == "against":
             return command.main(words[1:], load, inspect)
         return command.main(words[1:], *([functions[name]] if name in functions else []))
@@ -131,10 +134,14 @@ def _load_in(spec: str, dtype: str | None) -> Subject:
     return load(spec, Options(dtype=dtype or Options.dtype))
 
 
-def _has_option(arguments: Sequence[str], name: str) -> bool:
-    """Whether an option is among ``arguments``, with a value or without; not after ``--``."""
+def _option(arguments: Sequence[str], name: str) -> str | None:
+    """The value of an option among ``arguments``, or an empty one; None without the option."""
     options = arguments[: arguments.index("--")] if "--" in arguments else arguments
-    return any(each.partition("=")[0] == name for each in options)
+    for each, after in zip(options, [*options, ""][1:], strict=True):
+        option, sign, value = each.partition("=")
+        if option == name:
+            return value if sign else after
+    return None
 
 
 def inspect(spec: str, options: Options) -> None:

@@ -263,3 +263,15 @@ def _cut_short(usual: Any, *args: Any, **kwargs: Any) -> Any:
 )
 def _read(usual: Any, *args: Any, **kwargs: Any) -> Any:
     return usual(*args, **{**kwargs, "sanitize_control_tokens": False})
+
+
+@fault(
+    "first-message-repeated",
+    "a chat ends with its first message again",
+    caught_by=["H5"],
+    needs=["chat-template"],
+    at=_method("apply_chat_template"),
+)
+def _repeated(usual: Any, conversation: Any, *args: Any, **kwargs: Any) -> Any:
+    whole, first = (usual(each, *args, **kwargs) for each in (conversation, conversation[:1]))
+    return whole + first if isinstance(whole, list | str) else whole

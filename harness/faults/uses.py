@@ -69,6 +69,26 @@ def _one_sample(call: AttentionCall) -> Any:
 
 
 @fault(
+    "packed-samples-apart-in-some-layers",
+    "beside a 2-D mask every other layer keeps packed samples apart under sdpa",
+    caught_by=["G1"],
+    needs=["packing", "mask-4d", "sdpa"],
+    at=sdpa,
+)
+def _apart_in_some(call: AttentionCall) -> Any:
+    places, mask = call.forward.positions, call.mask
+    given = mask is not None and mask.dtype != torch.bool  # a 4-D mask, which says all
+    if places is None or given or getattr(call.module, "layer_idx", 0) % 2 == 0:
+        return call.attend()
+    sample = (places.diff(dim=-1) != 1).cumsum(-1)
+    sample = torch.nn.functional.pad(sample, (1, 0))
+    if sample.shape[-1] != call.key.shape[2] or not bool(sample.any()):
+        return call.attend()
+    same = sample[:, None, :, None] == sample[:, None, None, :]
+    return call.attend(mask=same & (same.new_ones(same.shape).tril() if mask is None else mask))
+
+
+@fault(
     "labels-late",
     "labels are compared one position too late",
     caught_by=["G2"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from assay.harness.models.machine.devices import dtype_name
 from assay.harness.models.subject import Subject
 from assay.harness.operations.parity import Parity
+from assay.harness.operations.parity.stored import Stored
 from assay.harness.results.verdicts import Result, Verdict
 
 SHOWN = 5
@@ -17,10 +18,10 @@ IDS = 16
 """Ids of a prompt that are shown."""
 
 
-def lines(outcome: Parity, one: Subject, other: Subject) -> list[str]:
+def lines(outcome: Parity, one: Subject, other: Subject | Stored) -> list[str]:
     """The comparison in lines: the models, the verdicts, where they differ, next tokens."""
     text = [f"model     {_model(one)}", f"against   {_model(other)}"]
-    if outcome.verdict is Verdict.REFUTED and outcome.unlike_fields:
+    if outcome.unlike_fields and outcome.verdict is Verdict.REFUTED and isinstance(other, Subject):
         text.append(_fields(outcome, one, other))
     text += [*outcome.notes, ""]
     for result in outcome.results:
@@ -33,7 +34,9 @@ def lines(outcome: Parity, one: Subject, other: Subject) -> list[str]:
     return [*text, "", outcome.verdict.value]
 
 
-def _model(subject: Subject) -> str:
+def _model(subject: Subject | Stored) -> str:
+    if isinstance(subject, Stored):
+        return str(subject)
     kind = getattr(subject.model.config, "inner", "") or type(subject.model).__name__
     how = [kind, dtype_name(subject.dtype), str(subject.device)]
     if not getattr(subject.model.config, "inner", ""):
@@ -85,7 +88,7 @@ def _next_tokens(outcome: Parity) -> list[str]:
     nats, (low, high) = numbers["KL in nats"], numbers["interval"]
     return [
         f"next tokens, at {numbers['positions']} positions of {numbers['prompts']} prompts of "
-        "random ids:",
+        f"{outcome.distributions.of}:",
         f"  KL in nats: mean {nats['mean']:.2g}, median {nats['median']:.2g}, "
         f"99.9 % {nats['99.9 %']:.2g}",
         f"  the same most probable token: {numbers['top-1 agreement']:.2%} "

@@ -40,11 +40,16 @@ def test_sound(claim, model):
 """
 
 
+@pytest.fixture(scope="module", autouse=True)
+def imported() -> None:
+    """Import the claims before pytester, which forgets what is imported in its run."""
+    own_tests.choose("all")
+
+
 @pytest.fixture
 def tests(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch):
     """Run the tests of a project on a tiny model; what came of them."""
     monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
-    own_tests.choose("all")  # pytester forgets what is imported in its run
 
     def run(*arguments: str, **filled: object) -> pytest.RunResult:
         usual = {"type": "gpt2", "broken": False, "claims": ["C1"], "more": ""}
@@ -106,6 +111,27 @@ def test_a_known_failure_is_expected_and_has_to_happen(tests) -> None:
     more = ", xfail={'C1': 'sees one token ahead'}"
     tests(broken=True, more=more).assert_outcomes(xfailed=1)
     tests(more=more).assert_outcomes(failed=1)
+
+
+def test_an_entry_for_a_claim_marks_the_variants_that_fail(
+    tests, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = {"static"}
+
+    def settle(subject, cases, session):
+        claim, name = cases[0].claim, cases[0].name
+        verdict = Verdict.REFUTED if any(each in name for each in broken) else Verdict.UPHELD
+        return assay.Run([Result(claim.id, name, claim.kind, "m", verdict)], {})
+
+    monkeypatch.setattr(own_tests, "settle", settle)
+    three = {"claims": ["C3"], "more": ", xfail={'C3': 'rows are mixed'}"}
+    tests(**three).assert_outcomes(passed=3, xfailed=1)
+    narrow = ", xfail={'C3:static': 'rows are mixed', 'C3-default': 'no'}"
+    tests(claims=["C3"], more=narrow).assert_outcomes(passed=2, xfailed=1, failed=1)
+    broken.clear()
+    done = tests(**three)
+    done.assert_outcomes(passed=3, failed=1)
+    done.stdout.fnmatch_lines(["xfail: rows are mixed: holds now; remove the entry"])
 
 
 def test_a_finding_that_is_not_decided_is_an_expected_failure(

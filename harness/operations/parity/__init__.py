@@ -16,7 +16,6 @@ Of two dtypes, the model in the finer one is converted to the other first.
 from __future__ import annotations
 
 import torch
-from msgspec.structs import replace
 
 from assay.harness.checking.profiles import Profile
 from assay.harness.models.loading import runs
@@ -32,11 +31,12 @@ from assay.harness.operations.parity.outcome import AS_RUN as AS_RUN
 from assay.harness.operations.parity.outcome import IN_FLOAT64 as IN_FLOAT64
 from assay.harness.operations.parity.outcome import Divergence as Divergence
 from assay.harness.operations.parity.outcome import Parity as Parity
+from assay.harness.operations.parity.outcome import hidden_by_rounding
+from assay.harness.operations.parity.stored import Stored
 from assay.harness.operations.parity.tensors import unlike_weights
 from assay.harness.results.errors import BadInput, Missing, brief
 from assay.harness.results.quiet import quiet
 from assay.harness.results.records import RunRecord
-from assay.harness.results.verdicts import Verdict
 
 MOST_UNLIKE = 100
 """Tensors that are named, of those that differ."""
@@ -103,11 +103,7 @@ def _compared(one: Subject, other: Subject, profile: Profile, seed: int, states:
     mine, theirs, notes = in_one_dtype(one, other)
     outcome.notes += notes
     pair = Pair(mine, theirs, profile, seed, states, outcome)
-    as_run, in_float64 = pair.as_run(), pair.in_float64()
-    if as_run.verdict is Verdict.UPHELD and in_float64.verdict is Verdict.REFUTED:
-        why = f"as they run, rounding in {dtype_name(theirs.dtype)} hides the difference"
-        in_float64 = replace(in_float64, reason=why)
-    outcome.results = [as_run, in_float64]
+    outcome.results = hidden_by_rounding(pair.as_run(), pair.in_float64(), theirs)
     outcome.unlike = unlike_weights(mine, theirs)
     outcome.unlike_fields = unlike_fields(one, other)
     try:
@@ -145,14 +141,15 @@ def in_one_dtype(one: Subject, other: Subject) -> tuple[Subject, Subject, list[s
 
 
 def describe(
-    outcome: Parity, one: Subject, other: Subject, profile: Profile, seed: int
+    outcome: Parity, one: Subject, other: Subject | Stored, profile: Profile, seed: int
 ) -> RunRecord:
     """The record of the run for evidence and JSON, with both models; details join the results."""
     names = [one.name, other.name if other.name != one.name else f"{other.name} (against)"]
+    models = [each for each in (one, other) if isinstance(each, Subject)]
     options = Options(str(one.device), dtype_name(one.dtype), attends=one.settings.attends)
     run = runs.describe_run(options, profile.name, seed)
-    run.dtype = ", ".join(dict.fromkeys(dtype_name(each.dtype) for each in (one, other)))
-    for name, subject in zip(names, (one, other), strict=True):
+    run.dtype = ", ".join(dict.fromkeys(dtype_name(each.dtype) for each in models))
+    for name, subject in zip(names, models, strict=False):
         run.subjects[name] = runs.describe_subject(subject, profile.brake)
     for result in outcome.results:
         result.details["against"] = names[1]

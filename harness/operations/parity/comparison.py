@@ -201,19 +201,17 @@ class Level:
                 break
         record, tried = self.check.record, result.examples
         observed, allowed = record.observed, record.allowed
-        moved = self.control(compared or self.pair.prompts)
-        says = "there is no weight to move" if moved is None else str(moved)
-        rejects = moved is not None and moved.by is not None
+        says, rejects, moved = self.controlled(compared or self.pair.prompts)
         details: dict[str, Any] = {
             "controls": {
                 "one weight moved": {
                     "says": says,
                     "rejected": int(rejects),
-                    "tried": int(moved is not None),
+                    "tried": int(rejects or moved is not None),
                     "margin": 0.0,
                 }
             },
-            "moved weight": moved and moved.as_json(),
+            "moved weight": moved,
             "prompts compared": f"{len(compared)} of {tried}",
         }
         if broken is not None:
@@ -356,6 +354,13 @@ class Level:
         return "", None
 
     # -- the control ----------------------------------------------------------------------------
+
+    def controlled(self, prompts: Sequence[Tensor]) -> tuple[str, bool, dict[str, Any] | None]:
+        """The control in words, whether it is rejected, and the weight that it moves."""
+        moved = self.control(prompts)
+        if moved is None:
+            return "there is no weight to move", False, None
+        return str(moved), moved.by is not None, moved.as_json()
 
     def control(self, prompts: Sequence[Tensor]) -> control.Moved | None:
         """One weight of the model compared with, moved until that is detected on the longest of

@@ -35,10 +35,12 @@ class Distributions:
 
     ``kl`` is KL(compared with ‖ model) in nats at every position [prompts × n]; ``agree`` the
     share of each prompt's positions [prompts] at which both find the same token the most probable.
+    ``of`` says what the prompts are.
     """
 
     kl: np.ndarray[Any, Any]
     agree: np.ndarray[Any, Any]
+    of: str = "random ids"
 
     def as_json(self) -> dict[str, Any]:
         """Plain JSON types; the interval is over prompts, whose positions are not independent."""

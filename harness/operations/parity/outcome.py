@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec.structs import replace
+
+from assay.harness.models.machine.devices import dtype_name
+from assay.harness.models.subject import Subject
 from assay.harness.operations.parity.next_tokens import Distributions
 from assay.harness.operations.parity.recording import RETURNS
 from assay.harness.results.verdicts import Result, Verdict
@@ -51,6 +55,14 @@ class Divergence:
     def as_json(self) -> dict[str, Any]:
         """Plain JSON types."""
         return {**vars(self), "where": self.where}
+
+
+def hidden_by_rounding(as_run: Result, in_float64: Result, of: Subject) -> list[Result]:
+    """Both results; where only that in float64 shows a difference, its reason says why."""
+    if as_run.verdict is Verdict.UPHELD and in_float64.verdict is Verdict.REFUTED:
+        why = f"as they run, rounding in {dtype_name(of.dtype)} hides the difference"
+        in_float64 = replace(in_float64, reason=why)
+    return [as_run, in_float64]
 
 
 @dataclass

@@ -20,10 +20,10 @@ def same_numbers(one: Subject, other: Subject) -> bool:
     """
     if is_quantised(one.model) or is_quantised(other.model):
         return False
-    return _fingerprint(one) == _fingerprint(other)
+    return fingerprint(one) == fingerprint(other)
 
 
-def _fingerprint(subject: Subject) -> tuple[int, int]:
+def fingerprint(subject: Subject) -> tuple[int, int]:
     """The number of weights, and a sum over hashes of their bits.
 
     A matrix that is stored twice, as an embedding and a head, counts once; tensors of one number

@@ -18,13 +18,14 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from torch import nn
 from transformers import PreTrainedTokenizerBase
 
 from assay.harness.checking.cases import Case
+from assay.harness.checking.catalogue import is_asked
 from assay.harness.checking.claim import Session
 from assay.harness.checking.profiles import PROFILES, Profile, check_profile
 from assay.harness.models.loading import digests
@@ -65,6 +66,28 @@ class Prepared:
         return self.subject
 
 
+@dataclass
+class Known:
+    """An entry of ``xfail``: its ``reason``, and the ``pending`` tests of those that it names.
+
+    Of a claim with variants some may hold and others not: the entry is stale once all hold.
+    """
+
+    reason: str
+    pending: set[str]
+
+    def failed(self) -> NoReturn:
+        """End the test as one whose failure was expected."""
+        self.pending.add("")  # no test's id: the entry is not stale
+        pytest.xfail(self.reason)
+
+    def held(self, id: str) -> None:
+        """Fail the test if it is the last of those that the entry names, and all of them hold."""
+        self.pending.discard(id)
+        if not self.pending:
+            pytest.fail(f"xfail: {self.reason}: holds now; remove the entry", pytrace=False)
+
+
 @dataclass(frozen=True)
 class OwnClaim:
     """One claim, as a test of `parametrize` receives it under the name ``claim``."""
@@ -74,6 +97,7 @@ class OwnClaim:
     case: Case = field(repr=False)
     session: Session = field(repr=False)
     prepared: Prepared = field(repr=False, compare=False)
+    known: Known | None = field(default=None, repr=False, compare=False)
 
     @property
     def sentence(self) -> str:
@@ -101,15 +125,21 @@ class OwnClaim:
         session = replace(self.session, replay=os.environ.get(REPLAY))
         (result,) = settle(subject, [self.case], session).results
         if result.verdict is Verdict.NOT_APPLICABLE:
+            if self.known is not None:
+                self.known.pending.discard(self.id)
             pytest.skip(f"missing capability: {result.reason}")
         if result.expected is not None and result.expected.defect:
             pytest.xfail(f"a known defect of transformers: {result.expected.defect}")
         judgement = judge(result, None)
         if judgement.status == "inconclusive":
             pytest.xfail(f"inconclusive: {result.reason}")
+        if judgement.fails and self.known is not None:
+            self.known.failed()
         if judgement.fails:
             why = describe(result) if result.verdict is Verdict.REFUTED else judgement.message
             pytest.fail("\n".join([why, *_replay(result)]), pytrace=False)
+        if self.known is not None:
+            self.known.held(self.id)
         return result
 
 
@@ -125,7 +155,8 @@ def parametrize(
     ``claims`` are ``laws``, ``findings``, ``all``, or numbers such as ``["C1", "C2"]``
     (``ID:TEXT`` for the variants whose name holds the text).  ``profile`` and ``seed`` decide how
     many examples are tried, and which.  ``xfail`` has a reason for each claim that is known to
-    fail, by its number or by the id of the test; a test that passes all the same then fails.
+    fail, by its number, ``ID:TEXT``, or the id of a test.  Of the tests that an entry names those
+    that fail are expected failures; where all of them pass, the last one fails.
 
     Raises `BadInput` for arguments that cannot be used.
 
@@ -135,16 +166,30 @@ def parametrize(
     check_profile(profile)
     cases, prepared = choose(claims, PROFILES[profile].slow), Prepared()
     session = Session(PROFILES[profile], seed)
-    reasons = dict(xfail or {})
     named = {id: case for id, case in _named().items() if case in cases}
-    if stray := reasons.keys() - named.keys() - {case.claim.id for case in cases}:
-        raise BadInput(f"xfail: {', '.join(sorted(stray))}: no such claim among those asked for")
-    params = []
-    for id, case in named.items():
-        why = reasons.get(id) or reasons.get(case.claim.id)
-        marks = [] if why is None else [pytest.mark.xfail(reason=why, strict=True)]
-        params.append(pytest.param(OwnClaim(id, case, session, prepared), id=id, marks=marks))
+    known = _known(dict(xfail or {}), named)
+    params = [
+        pytest.param(OwnClaim(id, case, session, prepared, known.get(id)), id=id)
+        for id, case in named.items()
+    ]
     return pytest.mark.parametrize("claim", params)
+
+
+def _known(xfail: Mapping[str, str], named: Mapping[str, Case]) -> dict[str, Known]:
+    """The entry of ``xfail`` for each test that one names, by its id; the narrowest counts.
+
+    Raises `BadInput` for an entry that names none of the tests ``named``.
+    """
+    keys = dict[str, str]()
+    for key in sorted(xfail, key=lambda each: (each in named, ":" in each)):
+        asked = (is_asked(key, case.claim.id, case.name) for case in named.values())
+        tests = [id for id, yes in zip(named, asked, strict=True) if yes or id == key]
+        if not tests:
+            raise BadInput(f"xfail: {key}: no such claim among those asked for")
+        keys |= dict.fromkeys(tests, key)
+    pending = {key: {id for id, other in keys.items() if other == key} for key in xfail}
+    entries = {key: Known(reason, pending[key]) for key, reason in xfail.items()}
+    return {id: entries[key] for id, key in keys.items()}
 
 
 def _named() -> dict[str, Case]:

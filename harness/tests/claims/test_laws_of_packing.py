@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from transformers import DataCollatorWithFlattening
+from transformers import DataCollatorWithFlattening, masking_utils
 from transformers.models.qwen3_5 import modeling_qwen3_5
 
 from assay.claims.running import test_packing
@@ -14,6 +14,8 @@ from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.toys import budget, fresh, toy, verdict
 
 APART = test_packing.test_samples_packed_into_one_row_are_kept_apart_by_their_lengths
+ONES = test_packing.test_beside_a_mask_of_ones_all_layers_keep_samples_apart_or_none
+WHAT = "beside a mask of ones"
 CONVOLUTION = modeling_qwen3_5.causal_conv1d_fn
 RULE = modeling_qwen3_5.torch_chunk_gated_delta_rule
 
@@ -86,6 +88,21 @@ def test_a_state_that_goes_on_into_the_next_sample_is_caught(kernels, mixing):
 )
 def test_why_samples_are_not_kept_apart_by_lengths(spec, why):
     assert str(capabilities.probe(toy(spec)).why_missing("packed-lengths")).startswith(why)
+
+
+def test_a_mask_of_ones_ends_packing_in_all_layers(monkeypatch):
+    assert verdict(ONES, fresh("llama"), budget(4)).details[WHAT] == test_packing.TOGETHER
+    broken = toy("llama+packed-samples-apart-in-some-layers")
+    assert verdict(ONES, broken, budget(4)).verdict is Verdict.REFUTED
+    usual = masking_utils._preprocess_mask_arguments
+
+    def without_ones(config, embeddings, mask, *args, **named):  # as in transformers#46634
+        plain = mask is not None and mask.ndim == 2 and bool(mask.all())
+        return usual(config, embeddings, None if plain else mask, *args, **named)
+
+    monkeypatch.setattr(masking_utils, "_preprocess_mask_arguments", without_ones)
+    result = verdict(ONES, fresh("llama"), budget(4))
+    assert (result.verdict, result.details[WHAT]) == (Verdict.UPHELD, test_packing.APART)
 
 
 def test_lengths_are_those_of_the_library_s_collator():

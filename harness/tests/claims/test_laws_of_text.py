@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import ClassVar
 
 import pytest
@@ -10,7 +11,9 @@ from packaging.version import Version
 from transformers import PreTrainedTokenizer
 
 from assay.claims.loading import test_chats, test_tokens
+from assay.fixtures import chat
 from assay.fixtures.subjects import load
+from assay.harness.checking.profiles import PROFILES
 from assay.harness.models.capabilities import probe
 from assay.harness.models.loading.runs import Options
 from assay.harness.results.verdicts import Verdict
@@ -18,6 +21,7 @@ from assay.harness.tests.support import text_models
 from assay.harness.tests.support.folders import byte_pairs, tiny
 from assay.harness.tests.support.toys import budget, fresh, toy, verdict
 
+GROWS = test_chats.test_a_chat_that_grows_only_appends
 FILE = test_tokens.test_ids_are_those_of_the_tokenizers_own_file
 BATCH = test_tokens.test_a_text_in_a_batch_has_the_ids_that_it_has_alone
 BACK = test_tokens.test_the_tokens_of_a_normalised_text_give_it_back
@@ -211,6 +215,47 @@ def refuted(tmp_path):
 FIVE = pytest.mark.skipif(
     Version(transformers.__version__) < Version("5"), reason="classes read tokenizer.json before 5"
 )
+
+
+ENDED = "{{ eos_token }}{% endfor %}"
+ANSWER = "{{ '<|assistant|>' + message['content'] }}"
+SYSTEM = "{% if messages[0]['role'] != 'system' %}You are good.{% endif %}"
+TEMPLATES = {
+    "appends": (chat.TEMPLATE, True, ""),
+    "begins with a system message of its own": (SYSTEM + chat.TEMPLATE, True, ""),
+    "cuts thinking of earlier answers": (
+        chat.TEMPLATE.replace(
+            f"{{% else %}}{ANSWER}",
+            f"{{% elif loop.last %}}{ANSWER}{{% else %}}"
+            "{{ '<|assistant|>' + message['content'].split('</think>')[-1].lstrip() }}",
+        ),
+        *(False, r"thinking is cut \(<think>\): in message \d of \d \(assistant\), .<think>"),
+    ),
+    "ends the whole chat alone": (
+        chat.TEMPLATE.replace(ENDED, "{% endfor %}{% if not add_generation_prompt %}").replace(
+            "{% if add_generation_prompt %}", "{{ eos_token }}{% else %}"
+        ),
+        *(False, r"in message \d of \d \(\w+\), '<\|end\|>' becomes"),
+    ),
+    "tells the number of messages first": (
+        "{{ messages | length }} messages" + chat.TEMPLATE,
+        *(False, r"in message 1 of 1 \(\w+\), '. messages"),
+    ),
+}
+
+
+@pytest.mark.parametrize("prompted", [False, True])
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_a_template_that_changes_what_was_there_is_named(tmp_path, name, prompted):
+    template, appends, why = TEMPLATES[name]
+    model, tokenizer = chat.load()
+    tokenizer.chat_template = template
+    for each in (model, tokenizer):
+        each.save_pretrained(tmp_path)
+    subject = load(str(tmp_path), Options())
+    result = verdict(GROWS, subject, PROFILES["glance"], arguments={"prompted": prompted})
+    assert result.verdict is (Verdict.UPHELD if appends else Verdict.REFUTED), result.reason
+    assert re.match(why, result.reason), result.reason
 
 
 @FIVE

@@ -22,6 +22,7 @@ VALID: dict[str, list[str]] = {
     "kills": ["--family=gpt2", "--extent=named", "--json=out.json", "--report=out.html"],
     "list": ["--json"],
     "merge": ["out.sqlite", "before.sqlite", "after.sqlite"],
+    "reference": ["model", "--out=ref.safetensors", "--dtype=float32"],
     "report": ["before.sqlite", "after.sqlite@1", "--out=out.html"],
     "runs": ["after.sqlite"],
     "sweep": ["plan.toml", "--in-order", "--resume"],
