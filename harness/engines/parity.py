@@ -54,46 +54,64 @@ class Beside:
         return self.control <= max(most for _, most in self.judged.values())
 
 
-def beside(subject: EngineSubject, model: Subject, ids: Ids, other: Ids) -> Beside | None:
-    """The engine beside ``model`` on one request; ``other`` is the control's, of its length.
+def beside(
+    subject: EngineSubject, model: Subject, requests: Sequence[Ids], others: Sequence[Ids]
+) -> list[Beside | None]:
+    """The engine beside ``model`` on each request; ``others`` are the controls', of one length.
 
     Raises `BadInput`, or `Missing`.  None where routers of experts decide by near-ties from the
     first token on.
     """
     engine, own, same = subject.engine, subject.own_weights, subject.in_its_dtype
-    (observed,) = subject.scores([ids])
-    exact, another = bounds.exact(model, engine, ids, other)
-    stored = exact if own is None else bounds.exact(own, engine, ids)[0]
+    cache, count = middle.cache_of(engine), len(requests)
+    observed = [subject.scores([ids])[0] for ids in requests]
+    whole = bounds.exact(model, engine, *requests, *others)
+    exact, controls = whole[:count], whole[count:]
+    stored = exact if own is None else bounds.exact(own, engine, *requests)
 
-    def error(one: Rows, other: Rows) -> float | None:
-        distance = apart(one.at(0, stored.end), other.at(0, stored.end))
-        return None if distance is None else distance.error
+    def errors(one: Sequence[Rows], other: Sequence[Rows]) -> list[float | None]:
+        """The distances of two answers to each request, where its own weights have rows."""
+        pairs = zip(one, other, (each.end for each in stored), strict=True)
+        distances = [apart(a.at(0, end), b.at(0, end)) for a, b, end in pairs]
+        return [None if each is None else each.error for each in distances]
 
-    judged, recorded = dict[str, tuple[float | None, float]](), dict[str, float | None]()
-    most = bounds.limit(subject, ids, stored.end)
-    recorded["conversion"] = error(stored, exact)
+    def middle_of(inputs: str, cache: str) -> list[Rows]:
+        return middle.of_model(same, requests, engine, inputs, cache) if same else []
+
+    judged = dict[str, tuple[list[float | None], list[float]]]()
+    recorded = {"conversion": errors(stored, exact)}
+    most = bounds.limits(subject, requests, stored)
     if subject.converted is not None:
-        changed = error(bounds.exact(subject.converted, engine, ids)[0], exact) or 0.0
-        converted = bounds.INDEPENDENT * changed + bounds.ALONE["float32"]
+        changed = errors(bounds.exact(subject.converted, engine, *requests), exact)
+        room = [bounds.INDEPENDENT * (each or 0.0) + bounds.ALONE["float32"] for each in changed]
         if own is None:
-            most += converted
+            most = [a + b for a, b in zip(most, room, strict=True)]
         else:
-            judged["conversion"] = recorded["conversion"], converted
+            judged["conversion"] = recorded["conversion"], room
     if same is not None:
-        cache = middle.cache_of(engine)
-        rounded = middle.of_model(same, ids, engine, engine.activations, cache)
+        rounded = middle_of(engine.activations, cache)
         if cache:  # apart from inputs, of which each change makes some round otherwise
-            cached, plain = (middle.of_model(same, ids, engine, "", each) for each in (cache, ""))
-            judged["cache"] = error(cached, plain), bounds.ALONE[middle.kind(cache)]
-        recorded["type and cache"] = explained = error(rounded, stored)
-        most = min(bounds.FACTOR * (explained or 0.0) + most / 10, most)
-        judged["arithmetic"] = error(observed, rounded), most
-    judged[TOGETHER] = error(observed, stored), most
-    if judged[TOGETHER][0] is None or (control := apart(another, exact)) is None:
-        return None
-    sizes = {name: each for name, each in recorded.items() if each is not None}
-    found = {name: (each, most) for name, (each, most) in judged.items() if each is not None}
-    return Beside(observed, exact, control.error, found, sizes)
+            changed = errors(middle_of("", cache), middle_of("", ""))
+            judged["cache"] = changed, [bounds.ALONE[middle.kind(cache)]] * count
+        recorded["type and cache"] = explained = errors(rounded, stored)
+        pairs = zip(explained, most, strict=True)
+        most = [min(bounds.FACTOR * (error or 0.0) + each / 10, each) for error, each in pairs]
+        judged["arithmetic"] = errors(observed, rounded), most
+    judged[TOGETHER] = errors(observed, stored), most
+    answers = list[Beside | None]()
+    for i, control in enumerate(controls):
+        sizes = {name: each[i] for name, each in recorded.items() if each[i] is not None}
+        parts = {
+            name: (error[i], allowed[i])
+            for name, (error, allowed) in judged.items()
+            if error[i] is not None
+        }
+        distance = apart(control, exact[i])
+        found = TOGETHER in parts and distance is not None
+        answers.append(
+            Beside(observed[i], exact[i], distance.error, parts, sizes) if found else None
+        )
+    return answers
 
 
 def divergence(exact: Rows, observed: Rows) -> Array:

@@ -61,8 +61,8 @@ class Served(Own):
         """By its cache, if it has one."""
         if not self.cache:
             return super().scores(requests, cold=cold)
-        rows = [middle.of_model(self.model, ids, self, cache=self.cache) for ids in requests]
-        return [Scores(each.values) for each in rows]
+        rows = [middle.of_model(self.model, [ids], self, cache=self.cache) for ids in requests]
+        return [Scores(each.values) for (each,) in rows]
 
 
 def roll(model: Subject) -> None:
@@ -130,10 +130,10 @@ def test_roundings_that_share_nothing_are_apart_by_less_than_the_bound(name, kin
 
     for _ in range(16):
         ids = torch.randint(3, model.vocabulary, (12,), generator=chance).tolist()
-        plain, one = (middle.of_model(model, ids, Own(model), way) for way in ("", kind))
+        plain, one = (middle.of_model(model, [ids], Own(model), way)[0] for way in ("", kind))
         layers = [each for each in model.model.modules() if isinstance(each, middle.LINEAR)]
         handles = [each.register_forward_pre_hook(shifted) for each in layers]
-        other = middle.of_model(model, ids, Own(model))
+        (other,) = middle.of_model(model, [ids], Own(model))
         for each in handles:
             each.remove()
         ratios.append(apart(one, other).error / apart(one, plain).error)
@@ -144,12 +144,13 @@ def test_the_bound_of_rounded_inputs_is_measured_in_the_model(chance) -> None:
     ids = torch.randint(3, 384, (12,), generator=chance).tolist()
     model = loaded("chat")
     rounding = beside(Rounding(model))
-    plain, rounded = (middle.of_model(model, ids, rounding.engine, way) for way in ("", "int8"))
+    (rounded,) = middle.of_model(model, [ids], rounding.engine, "int8")
+    (plain,) = bounds.exact(model, rounding.engine, ids)
     measured = bounds.INDEPENDENT * apart(rounded, plain).error
-    assert bounds.limit(rounding, ids) == pytest.approx(measured, rel=1e-2)
-    assert bounds.limit(beside(Own(model)), ids) == bounds.ALONE["float32"]
+    assert bounds.limits(rounding, [ids]) == [pytest.approx(measured, rel=1e-2)]
+    assert bounds.limits(beside(Own(model)), [ids]) == [bounds.ALONE["float32"]]
     with pytest.raises(Missing, match="what inputs in int8 change depends on the model"):
-        bounds.limit(subject_of("x", Rounding(model)), ids)
+        bounds.limits(subject_of("x", Rounding(model)), [ids])
 
 
 def test_a_sound_engine_that_rounds_inputs_is_not_accused() -> None:
