@@ -12,6 +12,7 @@ from assay.harness.checking.findings import finding
 from assay.harness.checking.statistics import share
 from assay.harness.engines import middle, parity
 from assay.harness.engines.interface import PROCESSED, Sampling
+from assay.harness.models.machine.devices import dtype_name
 from assay.harness.operations.parity.next_tokens import Distributions
 from assay.harness.results.errors import Missing
 
@@ -75,14 +76,14 @@ def _beside(subject, requests):
 
 @finding(
     "I9",
-    "what an engine samples is as probable to the model in the type that it is trained in",
+    "rollouts of an engine are as probable to the model in the dtype that it is trained in",
     needs=["engine-generation", "engine-generated-scores", "engine-model"],
     source="beyond the documents; trl#4772, verl#2996",
     bound=Bound(share, at_least=0.75),
     control="the log-probabilities of the tokens before",
     costly=True,
 )
-def test_what_an_engine_samples_is_as_probable_to_the_model(subject, draws, sample):
+def test_rollouts_of_an_engine_are_as_probable_to_the_model(subject, draws, sample):
     if subject.engine.reports == PROCESSED:
         raise Missing(
             "engine-generated-scores: they are processed, which a trainer cannot compare"
@@ -100,5 +101,8 @@ def test_what_an_engine_samples_is_as_probable_to_the_model(subject, draws, samp
         for name, theirs in (("effect", sampled[-1]), ("control", np.roll(sampled[-1], 1))):
             beyond = np.abs(np.exp(trained[-1] - theirs) - 1.0) > parity.CLIP
             sample.add(**{name: bool(beyond.mean() <= parity.FEW)})
-    sample.details |= parity.ratios(trained, sampled)
+    sample.details |= {
+        "dtype of the model": dtype_name(subject.against.dtype),
+        **parity.ratios(trained, sampled),
+    }
     sample.table("Rollouts", ["what", "is"], parity.lines(sample.details))

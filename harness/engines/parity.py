@@ -124,33 +124,40 @@ def ratios(trained: Sequence[Array], sampled: Sequence[Array]) -> dict[str, Any]
     """Log-probabilities of sampled tokens, by the trained model and by the engine [tokens] each:
     their mean difference, the ratios of probabilities, the share beyond `CLIP`, by position.
     """
-    apart_by = [model - engine for model, engine in zip(trained, sampled, strict=True)]
-    every = np.concatenate(apart_by)
+    differences = [model - engine for model, engine in zip(trained, sampled, strict=True)]
+    every = np.concatenate(differences)
     ratio = np.exp(every)
-    table = np.full((len(apart_by), max(map(len, apart_by))), np.nan)
-    for row, each in zip(table, apart_by, strict=True):
-        row[: len(each)] = np.abs(each)
-    quarters = [each for each in np.array_split(np.arange(table.shape[1]), 4) if len(each)]
-    by_position = {f"{q[0]} to {q[-1]}": float(np.nanmean(table[:, q])) for q in quarters}
+    table = np.full((len(differences), max(map(len, differences))), np.nan)
+    for row, each in zip(table, differences, strict=True):
+        row[: len(each)] = each
+    beyond = np.where(np.isnan(table), np.nan, np.abs(np.exp(table) - 1.0) > CLIP)
+
+    def by_position(values: Array) -> dict[str, float]:
+        quarters = [each for each in np.array_split(np.arange(values.shape[1]), 4) if len(each)]
+        return {f"{q[0]} to {q[-1]}": float(np.nanmean(values[:, q])) for q in quarters}
+
+    share = f"share of tokens beyond 1 ± {CLIP}"
     return {
-        "mean difference": float(every.mean()),
-        "mean absolute difference by position": by_position,
-        "ratios": {name: float(np.quantile(ratio, q)) for name, q in QUANTILES.items()},
         "tokens": len(every),
-        f"share beyond 1 ± {CLIP}": float((np.abs(ratio - 1.0) > CLIP).mean()),
+        "mean difference": float(every.mean()),
+        "mean absolute difference by token": by_position(np.abs(table)),
+        "ratios": {name: float(np.quantile(ratio, q)) for name, q in QUANTILES.items()},
+        share: float((np.abs(ratio - 1.0) > CLIP).mean()),
+        f"{share} by token": by_position(beyond),
     }
 
 
-def lines(values: Mapping[str, Any], before: str = "") -> list[list[str]]:
-    """Numbers by name, with those by name within them, as rows of a table."""
-    rows: list[list[str]] = []
+def lines(values: Mapping[str, Any]) -> list[list[str]]:
+    """Numbers by name as rows of a table; those by name within them share a row."""
+    rows = []
     for name, value in values.items():
         if isinstance(value, Mapping):
-            rows += lines(value, f"{before}{name}, ")
+            rows.append([f"{name}: {', '.join(value)}", ", ".join(map(_text, value.values()))])
         else:
             several = value if isinstance(value, list) else [value]
-            text = " to ".join(
-                f"{each:.4g}" if isinstance(each, float) else str(each) for each in several
-            )
-            rows.append([before + name, text])
+            rows.append([name, " to ".join(map(_text, several))])
     return rows
+
+
+def _text(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)

@@ -214,11 +214,13 @@ def test_what_a_trainer_is_told_of_rollouts() -> None:
     told = parity.ratios(trained, sampled)
     assert told["tokens"] == 12
     assert told["mean difference"] == pytest.approx((4 * np.log(1.3) + 4 * np.log(0.9)) / 12)
-    assert told["share beyond 1 ± 0.2"] == pytest.approx(1 / 3)
+    assert told["share of tokens beyond 1 ± 0.2"] == pytest.approx(1 / 3)
+    shares = {"0 to 1": 0, "2 to 3": 0, "4 to 5": 1, "6 to 7": 1}
+    assert told["share of tokens beyond 1 ± 0.2 by token"] == shares
     assert told["ratios"]["0.1 %"] == pytest.approx(0.9)
     assert told["ratios"]["median"] == pytest.approx(1.0)
     assert told["ratios"]["99.9 %"] == pytest.approx(1.3)
-    assert told["mean absolute difference by position"] == pytest.approx(
+    assert told["mean absolute difference by token"] == pytest.approx(
         {
             "0 to 1": -np.log(0.9) / 2,
             "2 to 3": -np.log(0.9) / 2,
@@ -231,12 +233,13 @@ def test_what_a_trainer_is_told_of_rollouts() -> None:
 def test_an_engine_that_samples_from_another_model_is_no_good_for_rollouts() -> None:
     _, rollouts = results(beside(Served("engine")), ["I9"])
     assert rollouts.verdict is Verdict.REFUTED
-    assert rollouts.details["share beyond 1 ± 0.2"] > 0.5
+    assert rollouts.details["share of tokens beyond 1 ± 0.2"] > 0.5
     (table,) = rollouts.plots
-    assert [row[0] for row in table.rows[:3]] == [
+    assert [row[0] for row in table.rows[:4]] == [
+        "dtype of the model",
+        "tokens",
         "mean difference",
-        "mean absolute difference by position, 0 to 7",
-        "mean absolute difference by position, 8 to 15",
+        "mean absolute difference by token: 0 to 7, 8 to 15, 16 to 23, 24 to 31",
     ]
 
 
