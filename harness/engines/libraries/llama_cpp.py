@@ -12,7 +12,7 @@ import msgspec
 
 from assay.harness.engines import libraries
 from assay.harness.engines.interface import Chat, Engine, Generated, Ids, Sampling, Scores
-from assay.harness.results.errors import BadInput, brief
+from assay.harness.results.errors import BadInput
 
 USUAL = {"cache": "float16", "flash": "", "best": "", "threads": "1", "seconds": "120"}
 """The options, with what they are where they are left out."""
@@ -201,14 +201,8 @@ class LlamaCpp(Engine):
         body = {"content": text, "add_special": True, "parse_special": special}
         return self._sent("/tokenize", body)["tokens"]
 
-    def _sent(self, path: str, body: dict[str, Any] | None = None, type: Any = Any) -> Any:
-        try:
-            answer = self._client.request("POST" if body else "GET", path, json=body)
-            if answer.is_error:
-                raise BadInput(f"{answer.url}: {answer.status_code}, {answer.text}")
-            return msgspec.json.decode(answer.content, type=type)
-        except (httpx.HTTPError, httpx.InvalidURL, msgspec.MsgspecError) as error:
-            raise BadInput(f"{self._client.base_url}{path}: {brief(error)}") from error
+    def _sent(self, *request: Any) -> Any:
+        return libraries.sent(self._client, *request)
 
 
 def _places(tokens: Ids, listed: Ids) -> list[int]:
