@@ -50,8 +50,11 @@ class Beside:
 
     @property
     def passes(self) -> bool:
-        """Whether the control is no farther than a part may be."""
-        return self.control <= max(most for _, most in self.judged.values())
+        """Whether an engine that answers as the control does would not be off.
+
+        What a conversion may change of weights is no matter: at 4 bits that is far more.
+        """
+        return self.control <= self.judged[TOGETHER][1]
 
 
 def beside(

@@ -15,7 +15,7 @@ from assay.fixtures.engines import subject
 from assay.harness.engines import bounds, middle, parity
 from assay.harness.engines.interface import Engine, Ids, Scores
 from assay.harness.engines.own import Own
-from assay.harness.engines.scores import apart
+from assay.harness.engines.scores import Rows, apart
 from assay.harness.engines.subject import EngineSubject, subject_of
 from assay.harness.models.reference.float64 import reference_of
 from assay.harness.models.subject import Subject
@@ -197,6 +197,13 @@ def test_parity_names_the_part_that_is_off(rolled: str, cache: str, off: set[str
     scores, _ = results(beside(Served(rolled, cache)), ["I9"])
     assert set(scores.details.get("off", {})) == off
     assert scores.verdict is (Verdict.REFUTED if off else Verdict.UPHELD)
+
+
+def test_the_control_is_judged_as_an_answer_and_not_as_a_conversion() -> None:
+    judged = {"conversion": (0.01, 1.8), parity.TOGETHER: (0.1, 0.2)}
+    rows = Rows(np.zeros((1, 8)))
+    for control, passes in ((0.5, False), (0.1, True)):
+        assert parity.Beside(rows, rows, control, judged, {}).passes == passes
 
 
 def test_a_cache_is_judged_apart_from_inputs_that_its_rounding_flips() -> None:
