@@ -113,17 +113,19 @@ def beside(
     judged[TOGETHER] = errors(observed, stored), most
     answers = list[Beside | None]()
     for i, control in enumerate(controls):
-        sizes = {name: each[i] for name, each in recorded.items() if each[i] is not None}
+        sizes = {
+            name: each for name, of_all in recorded.items() if (each := of_all[i]) is not None
+        }
         parts = {
-            name: (error[i], allowed[i])
-            for name, (error, allowed) in judged.items()
-            if error[i] is not None
+            name: (each, allowed[i])
+            for name, (of_all, allowed) in judged.items()
+            if (each := of_all[i]) is not None
         }
         distance = apart(control, exact[i])
-        found = TOGETHER in parts and distance is not None
-        answers.append(
-            Beside(observed[i], exact[i], distance.error, parts, sizes) if found else None
-        )
+        if distance is None or TOGETHER not in parts:
+            answers.append(None)
+        else:
+            answers.append(Beside(observed[i], exact[i], distance.error, parts, sizes))
     return answers
 
 
