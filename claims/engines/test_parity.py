@@ -59,7 +59,8 @@ def test_scores_differ_from_the_models_by_what_types_explain(subject, draws, sam
     if divergences:
         both = Distributions(np.concatenate(divergences), np.asarray(agree)).as_json()
         sample.details |= {**both, "worst position": f"{worst[1]}: KL {worst[0]:.3g}"}
-        sample.table("The engine beside the model", ["what", "is"], parity.lines(sample.details))
+    if rows := parity.lines(sample.details):
+        sample.table("The engine beside the model", ["what", "is"], rows)
 
 
 def _beside(subject, requests):
