@@ -12,6 +12,7 @@ from assay.harness.checking.findings import finding
 from assay.harness.checking.statistics import share
 from assay.harness.engines import middle, parity
 from assay.harness.engines.interface import PROCESSED, Sampling
+from assay.harness.models.machine.devices import dtype_name
 from assay.harness.operations.parity.next_tokens import Distributions
 from assay.harness.results.errors import Missing
 
@@ -20,6 +21,9 @@ PROMPT, TOKENS = 6, 32
 
 ROOM = 8
 """Positions of a context that stay free."""
+
+TOGETHER = 8
+"""Requests of one pass of the model."""
 
 
 @finding(
@@ -35,10 +39,7 @@ def test_scores_differ_from_the_models_by_what_types_explain(subject, draws, sam
     model, engine = subject.against, subject.engine
     length = min(engine.longest, (engine.context or 2 * engine.longest) - ROOM)
     divergences, agree, worst, off = [], [], (-1.0, ""), Counter[str]()
-    for ids in random_requests(subject, draws, length):
-        other = [(ids[0] + 1) % subject.vocabulary, *ids[1:]]
-        if (each := parity.beside(subject, model, ids, other)) is None:
-            continue  # routers of experts decide by near-ties from the first token on
+    for ids, each in _beside(subject, random_requests(subject, draws, length)):
         sample.add(effect=not each.off, control=each.passes, **each.recorded)
         for name, (error, most) in each.judged.items():
             sample.add(**{name: error, f"{name}, allowed": most})
@@ -58,19 +59,32 @@ def test_scores_differ_from_the_models_by_what_types_explain(subject, draws, sam
     if divergences:
         both = Distributions(np.concatenate(divergences), np.asarray(agree)).as_json()
         sample.details |= {**both, "worst position": f"{worst[1]}: KL {worst[0]:.3g}"}
-        sample.table("The engine beside the model", ["what", "is"], parity.lines(sample.details))
+    if rows := parity.lines(sample.details):
+        sample.table("The engine beside the model", ["what", "is"], rows)
+
+
+def _beside(subject, requests):
+    """Requests and the engine beside the model on each, several in one pass of the model.
+
+    Those are left out where routers of experts decide by near-ties from the first token on.
+    """
+    for start in range(0, len(requests), TOGETHER):
+        some = requests[start : start + TOGETHER]
+        others = [[(ids[0] + 1) % subject.vocabulary, *ids[1:]] for ids in some]
+        answers = parity.beside(subject, subject.against, some, others)
+        yield from ((ids, each) for ids, each in zip(some, answers, strict=True) if each)
 
 
 @finding(
     "I9",
-    "what an engine samples is as probable to the model in the type that it is trained in",
+    "rollouts of an engine are as probable to the model in the dtype that it is trained in",
     needs=["engine-generation", "engine-generated-scores", "engine-model"],
     source="beyond the documents; trl#4772, verl#2996",
     bound=Bound(share, at_least=0.75),
     control="the log-probabilities of the tokens before",
     costly=True,
 )
-def test_what_an_engine_samples_is_as_probable_to_the_model(subject, draws, sample):
+def test_rollouts_of_an_engine_are_as_probable_to_the_model(subject, draws, sample):
     if subject.engine.reports == PROCESSED:
         raise Missing(
             "engine-generated-scores: they are processed, which a trainer cannot compare"
@@ -82,11 +96,14 @@ def test_what_an_engine_samples_is_as_probable_to_the_model(subject, draws, samp
     for ids, text in zip(prompts, answers, strict=True):
         if text.scores is None:
             raise Missing("engine-generated-scores: it gives none for the text that it generates")
-        rows = middle.of_model(subject.against, [*ids, *text.ids], subject.engine)
+        (rows,) = middle.of_model(subject.against, [[*ids, *text.ids]], subject.engine)
         trained.append(rows.at(len(ids) - 1, rows.end - 1).of(text.ids))
         sampled.append(text.scores.of(text.ids))
         for name, theirs in (("effect", sampled[-1]), ("control", np.roll(sampled[-1], 1))):
             beyond = np.abs(np.exp(trained[-1] - theirs) - 1.0) > parity.CLIP
             sample.add(**{name: bool(beyond.mean() <= parity.FEW)})
-    sample.details |= parity.ratios(trained, sampled)
+    sample.details |= {
+        "dtype of the model": dtype_name(subject.against.dtype),
+        **parity.ratios(trained, sampled),
+    }
     sample.table("Rollouts", ["what", "is"], parity.lines(sample.details))

@@ -77,8 +77,8 @@ def logits(subject, requests, absolute=False):
         elif absolute:
             if subject.against is None:
                 raise Missing("engine-scores: a repetition penalty needs logits, or --against")
-            shift = middle.of_model(subject.against, ids, subject.engine).shift
-            values = values + torch.from_numpy(shift)[:, None]
+            (own,) = middle.of_model(subject.against, [ids], subject.engine)
+            values = values + torch.from_numpy(own.shift)[:, None]
         every.append(values)
     return every
 
@@ -144,7 +144,7 @@ def test_tokens_are_sampled_from_the_distribution_asked_for(subject, setting, dr
 def test_reported_log_probabilities_are_of_the_distribution_named(subject, draws, sample):
     sampling, answers, texts, raw = sampled(subject, draws, "temperature")
     for answer, whole, row in zip(answers, texts, raw, strict=True):
-        most = bounds.limit(subject, whole) * max(1.0, 1.0 / sampling.temperature)
+        most = bounds.limits(subject, [whole])[0] * max(1.0, 1.0 / sampling.temperature)
         if answer.scores is None:
             raise Missing("engine-generated-scores: it gives none for the text that it generates")
         both = [row[PROMPT - 1 : -1].log_softmax(-1), distributions(whole, row, sampling)]

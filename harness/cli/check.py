@@ -33,6 +33,7 @@ What to check:
   --claim=ID[:TEXT]           this claim, or its variants whose name contains TEXT; repeatable
   --claims=PATH               also your own claims: a file, a folder or a package; repeatable
   -m law, -m finding          laws or findings only
+  --rollout                   what an engine samples, scored by --against in --dtype; with figures
   --profile=NAME              how much to try: glance, quick, standard, thorough (default: quick
                               for the small models that come with Assay, glance for others)
   --budget=TIME               start no claim after this time, such as 10m
@@ -67,6 +68,7 @@ def main(arguments: Sequence[str], run: Callable[[list[str]], Any] | None = None
     from assay.harness.checking import outside
     from assay.harness.cli import early  # not needed for help
 
+    arguments = [each for word in arguments for each in SHORT.get(word, [word])]
     for word in arguments:
         _refuse_misspelt(word.partition("=")[0])
     models, pytest_arguments = separate(arguments)
@@ -115,6 +117,9 @@ def _may_be_large(model: str) -> bool:
 DISTRIBUTED = "--dist=loadfile"
 """Processes of pytest-xdist share the claims by groups (`harness.plugin.together`), so that each
 loads few models."""
+
+SHORT = {"--rollout": ["--claim=I9:rollout", "--explain"]}
+"""Words for several options: a trainer's question (docs/engines.md)."""
 
 NAMES = tuple(dict.fromkeys(re.findall(r"--[a-z][a-z-]+", USAGE)))
 """The options of Assay that `USAGE` lists."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -123,15 +123,17 @@ def with_rounded_weights(model: Subject, kind: str) -> Subject:
     return replace(model, model=copied)
 
 
-def of_model(model: Subject, ids: Ids, engine: Engine, inputs: str = "", cache: str = "") -> Rows:
-    """The log-probabilities of ``model`` as it runs after each of ``ids``.
+def of_model(
+    model: Subject, requests: Sequence[Ids], engine: Engine, inputs: str = "", cache: str = ""
+) -> list[Rows]:
+    """The log-probabilities of ``model`` as it runs, of each of ``requests`` [n], of one length.
 
     The ``inputs`` of its linear layers, and its ``cache``, are rounded to these types.
     """
     kept: Any = {"cache": RoundedCache(cache), "keep": True} if cache else {}
     with rounded_inputs(model.model, inputs):
-        output = model(torch.tensor([ids], device=model.device), states=False, **kept)
-    return rows_of(Scores(output.rows["logits"][0]), engine.vocabulary, model.name)
+        output = model(torch.tensor(requests, device=model.device), states=False, **kept)
+    return [rows_of(Scores(each), engine.vocabulary, model.name) for each in output.rows["logits"]]
 
 
 def cache_of(engine: Engine) -> str:

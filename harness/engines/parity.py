@@ -24,6 +24,9 @@ QUANTILES = {"0.1 %": 0.001, "5 %": 0.05, "median": 0.5, "95 %": 0.95, "99.9 %":
 FEW = 0.05
 """The share of a text's tokens that may be beyond it."""
 
+CONVERSION = "conversion"
+"""The engine's own weights beside the model's, both in float64."""
+
 TOGETHER = "distance to float64"
 """The engine and its own weights in float64: all that its types, cache and arithmetic change."""
 
@@ -44,56 +47,86 @@ class Beside:
 
     @property
     def off(self) -> list[str]:
-        """The parts that no rounding explains: where it is one of them, not their sum."""
+        """The parts that no rounding explains; their sum only where they are not known apart.
+
+        Of a cache and of arithmetic transformers has one way alone: an engine that is as near to
+        float64 as rounding explains may have a better one, such as a rotation of its cache.  One
+        that is as near to transformers' way is explained too.
+        """
         off = [name for name, (error, most) in self.judged.items() if not error <= most]
-        return off[: len(off) - (len(off) > 1 and off[-1] == TOGETHER)]
+        if TOGETHER not in off:
+            return [name for name in off if name == CONVERSION]
+        return [name for name in off if name != TOGETHER or "arithmetic" not in self.judged]
 
     @property
     def passes(self) -> bool:
-        """Whether the control is no farther than a part may be."""
-        return self.control <= max(most for _, most in self.judged.values())
+        """Whether an engine that answers as the control does would not be off.
+
+        What a conversion may change of weights is no matter: at 4 bits that is far more.
+        """
+        return self.control <= self.judged[TOGETHER][1]
 
 
-def beside(subject: EngineSubject, model: Subject, ids: Ids, other: Ids) -> Beside | None:
-    """The engine beside ``model`` on one request; ``other`` is the control's, of its length.
+def beside(
+    subject: EngineSubject, model: Subject, requests: Sequence[Ids], others: Sequence[Ids]
+) -> list[Beside | None]:
+    """The engine beside ``model`` on each request; ``others`` are the controls', of one length.
 
     Raises `BadInput`, or `Missing`.  None where routers of experts decide by near-ties from the
     first token on.
     """
     engine, own, same = subject.engine, subject.own_weights, subject.in_its_dtype
-    (observed,) = subject.scores([ids])
-    exact, another = bounds.exact(model, engine, ids, other)
-    stored = exact if own is None else bounds.exact(own, engine, ids)[0]
+    cache, count = middle.cache_of(engine), len(requests)
+    observed = [subject.scores([ids])[0] for ids in requests]
+    whole = bounds.exact(model, engine, *requests, *others)
+    exact, controls = whole[:count], whole[count:]
+    stored = exact if own is None else bounds.exact(own, engine, *requests)
 
-    def error(one: Rows, other: Rows) -> float | None:
-        distance = apart(one.at(0, stored.end), other.at(0, stored.end))
-        return None if distance is None else distance.error
+    def errors(one: Sequence[Rows], other: Sequence[Rows]) -> list[float | None]:
+        """The distances of two answers to each request, where its own weights have rows."""
+        pairs = zip(one, other, (each.end for each in stored), strict=True)
+        distances = [apart(a.at(0, end), b.at(0, end)) for a, b, end in pairs]
+        return [None if each is None else each.error for each in distances]
 
-    judged, recorded = dict[str, tuple[float | None, float]](), dict[str, float | None]()
-    most = bounds.limit(subject, ids, stored.end)
-    recorded["conversion"] = error(stored, exact)
+    def middle_of(inputs: str, cache: str) -> list[Rows]:
+        return middle.of_model(same, requests, engine, inputs, cache) if same else []
+
+    judged = dict[str, tuple[list[float | None], list[float]]]()
+    recorded = {CONVERSION: errors(stored, exact)}
+    most = bounds.limits(subject, requests, stored)
     if subject.converted is not None:
-        changed = error(bounds.exact(subject.converted, engine, ids)[0], exact) or 0.0
-        converted = bounds.INDEPENDENT * changed + bounds.ALONE["float32"]
+        changed = errors(bounds.exact(subject.converted, engine, *requests), exact)
+        room = [bounds.INDEPENDENT * (each or 0.0) + bounds.ALONE["float32"] for each in changed]
         if own is None:
-            most += converted
+            most = [a + b for a, b in zip(most, room, strict=True)]
         else:
-            judged["conversion"] = recorded["conversion"], converted
+            judged[CONVERSION] = recorded[CONVERSION], room
     if same is not None:
-        cache = middle.cache_of(engine)
-        rounded = middle.of_model(same, ids, engine, engine.activations, cache)
+        rounded = middle_of(engine.activations, cache)
         if cache:  # apart from inputs, of which each change makes some round otherwise
-            cached, plain = (middle.of_model(same, ids, engine, "", each) for each in (cache, ""))
-            judged["cache"] = error(cached, plain), bounds.ALONE[middle.kind(cache)]
-        recorded["type and cache"] = explained = error(rounded, stored)
-        most = min(bounds.FACTOR * (explained or 0.0) + most / 10, most)
-        judged["arithmetic"] = error(observed, rounded), most
-    judged[TOGETHER] = error(observed, stored), most
-    if judged[TOGETHER][0] is None or (control := apart(another, exact)) is None:
-        return None
-    sizes = {name: each for name, each in recorded.items() if each is not None}
-    found = {name: (each, most) for name, (each, most) in judged.items() if each is not None}
-    return Beside(observed, exact, control.error, found, sizes)
+            changed = errors(middle_of("", cache), middle_of("", ""))
+            judged["cache"] = changed, [bounds.most_of_cache(cache)] * count
+        recorded["type and cache"] = explained = errors(rounded, stored)
+        pairs = zip(explained, most, strict=True)
+        most = [min(bounds.FACTOR * (error or 0.0) + each / 10, each) for error, each in pairs]
+        judged["arithmetic"] = errors(observed, rounded), most
+    judged[TOGETHER] = errors(observed, stored), most
+    answers = list[Beside | None]()
+    for i, control in enumerate(controls):
+        sizes = {
+            name: each for name, of_all in recorded.items() if (each := of_all[i]) is not None
+        }
+        parts = {
+            name: (each, allowed[i])
+            for name, (of_all, allowed) in judged.items()
+            if (each := of_all[i]) is not None
+        }
+        distance = apart(control, exact[i])
+        if distance is None or TOGETHER not in parts:
+            answers.append(None)
+        else:
+            answers.append(Beside(observed[i], exact[i], distance.error, parts, sizes))
+    return answers
 
 
 def divergence(exact: Rows, observed: Rows) -> Array:
@@ -106,33 +139,40 @@ def ratios(trained: Sequence[Array], sampled: Sequence[Array]) -> dict[str, Any]
     """Log-probabilities of sampled tokens, by the trained model and by the engine [tokens] each:
     their mean difference, the ratios of probabilities, the share beyond `CLIP`, by position.
     """
-    apart_by = [model - engine for model, engine in zip(trained, sampled, strict=True)]
-    every = np.concatenate(apart_by)
+    differences = [model - engine for model, engine in zip(trained, sampled, strict=True)]
+    every = np.concatenate(differences)
     ratio = np.exp(every)
-    table = np.full((len(apart_by), max(map(len, apart_by))), np.nan)
-    for row, each in zip(table, apart_by, strict=True):
-        row[: len(each)] = np.abs(each)
-    quarters = [each for each in np.array_split(np.arange(table.shape[1]), 4) if len(each)]
-    by_position = {f"{q[0]} to {q[-1]}": float(np.nanmean(table[:, q])) for q in quarters}
+    table = np.full((len(differences), max(map(len, differences))), np.nan)
+    for row, each in zip(table, differences, strict=True):
+        row[: len(each)] = each
+    beyond = np.where(np.isnan(table), np.nan, np.abs(np.exp(table) - 1.0) > CLIP)
+
+    def by_position(values: Array) -> dict[str, float]:
+        quarters = [each for each in np.array_split(np.arange(values.shape[1]), 4) if len(each)]
+        return {f"{q[0]} to {q[-1]}": float(np.nanmean(values[:, q])) for q in quarters}
+
+    share = f"share of tokens beyond 1 ± {CLIP}"
     return {
-        "mean difference": float(every.mean()),
-        "mean absolute difference by position": by_position,
-        "ratios": {name: float(np.quantile(ratio, q)) for name, q in QUANTILES.items()},
         "tokens": len(every),
-        f"share beyond 1 ± {CLIP}": float((np.abs(ratio - 1.0) > CLIP).mean()),
+        "mean difference": float(every.mean()),
+        "mean absolute difference by token": by_position(np.abs(table)),
+        "ratios": {name: float(np.quantile(ratio, q)) for name, q in QUANTILES.items()},
+        share: float((np.abs(ratio - 1.0) > CLIP).mean()),
+        f"{share} by token": by_position(beyond),
     }
 
 
-def lines(values: Mapping[str, Any], before: str = "") -> list[list[str]]:
-    """Numbers by name, with those by name within them, as rows of a table."""
-    rows: list[list[str]] = []
+def lines(values: Mapping[str, Any]) -> list[list[str]]:
+    """Numbers by name as rows of a table; those by name within them share a row."""
+    rows = []
     for name, value in values.items():
         if isinstance(value, Mapping):
-            rows += lines(value, f"{before}{name}, ")
+            rows.append([f"{name}: {', '.join(value)}", ", ".join(map(_text, value.values()))])
         else:
             several = value if isinstance(value, list) else [value]
-            text = " to ".join(
-                f"{each:.4g}" if isinstance(each, float) else str(each) for each in several
-            )
-            rows.append([before + name, text])
+            rows.append([name, " to ".join(map(_text, several))])
     return rows
+
+
+def _text(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)

@@ -49,6 +49,9 @@ class EngineSubject(Subject):
     against: Subject | None = None
     own_weights: Subject | None = None
     in_dtype: Callable[[str], Subject] | None = None
+    allowances: dict[tuple[int, ...], tuple[int, float]] = field(default_factory=dict)
+    """By request: the position up to which its answers are compared, and how far apart they may
+    be (`harness.engines.bounds`)."""
 
     @cached_property
     def in_its_dtype(self) -> Subject | None:

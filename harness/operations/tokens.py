@@ -69,7 +69,7 @@ def first_unlike(one: Sequence[Any], other: Sequence[Any]) -> int:
 def where(text: str, one: Ids, other: Ids) -> str:
     """The first ids that differ, for a message."""
     at = first_unlike(one, other)
-    return f"token {at} of {text!r}: {one[at : at + 4]} and {other[at : at + 4]}"
+    return f"token {at} of {text!r}: {one[at : at + 4]} in place of {other[at : at + 4]}"
 
 
 def splits(subject: Subject) -> bool:

@@ -33,6 +33,7 @@ ROOMY = 104
 """From this width on, every number has its own column."""
 
 MOST_TEXT = 300
+MOST_ROWS = 40
 
 SHORTEST_COUNTS = 14
 """Cells for the counts of a number's verdicts: three of them."""
@@ -145,7 +146,7 @@ def findings(
 ) -> Table:
     """One row per finding: a picture of its interval, the numbers, and the claim about them.
 
-    With ``explain`` the control and additional measurements follow below its name.
+    With ``explain`` the control, additional measurements and tables follow below its name.
     """
     heading = " interval, bound"
     table = _empty(glyphs, "finding", *((heading, " observed") if roomy else (heading,)))
@@ -181,6 +182,9 @@ def _explained(row: Result) -> str:
     medians = ", ".join(f"{name} {value}" for name, value in intervals.recorded(row))
     if medians:
         lines.append(f"medians: {texts.clipped(medians, MOST_TEXT)}")
+    tables = (plot for plot in row.plots if plot.kind == "table")
+    rows = [cells for table in tables for cells in table.rows[:MOST_ROWS]]
+    lines += [texts.clipped(": ".join(map(str, cells)), MOST_TEXT) for cells in rows]
     return "\n".join(lines)
 
 

@@ -6,9 +6,10 @@ Their libraries are imported when an engine is opened; none is required to insta
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from assay.harness.engines.interface import Generated, Ids, Scores, parts
-from assay.harness.results.errors import BadInput
+from assay.harness.results.errors import BadInput, brief
 
 
 def read(what: str, usual: Mapping[str, str]) -> tuple[str, dict[str, str]]:
@@ -29,6 +30,23 @@ def number(options: Mapping[str, str], name: str) -> int:
     if not options[name].isdecimal():
         raise BadInput(f"{name}={options[name]}: is no number")
     return int(options[name])
+
+
+def sent(client: Any, path: str, body: Any = None, type: Any = Any) -> Any:
+    """What a server answers to POST, or to GET without a ``body``, read as ``type``.
+
+    ``client`` is an `httpx.Client`.  Raises `BadInput` where it does not answer so.
+    """
+    import httpx
+    import msgspec
+
+    try:
+        answer = client.request("POST" if body else "GET", path, json=body)
+        if answer.is_error:
+            raise BadInput(f"{answer.url}: {answer.status_code}, {answer.text}")
+        return msgspec.json.decode(answer.content, type=type)
+    except (httpx.HTTPError, httpx.InvalidURL, msgspec.MsgspecError) as error:
+        raise BadInput(f"{client.base_url}{path}: {brief(error)}") from error
 
 
 def longest(vocabulary: int) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import msgspec
 
 from assay.harness.engines import libraries
 from assay.harness.engines.interface import Chat, Engine, Generated, Ids, Sampling, Scores
-from assay.harness.results.errors import BadInput, brief
+from assay.harness.results.errors import BadInput
 
 USUAL = {"cache": "float16", "flash": "", "best": "", "threads": "1", "seconds": "120"}
 """The options, with what they are where they are left out."""
@@ -22,6 +23,9 @@ CACHES = {"float32": "F32", "float16": "F16", "q8_0": "Q8_0", "q4_0": "Q4_0"}
 
 TYPES = {"all F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 """Files whose weights are of one type, in which inputs of matrix products are too."""
+
+PACKAGE = "xllamacpp"
+"""What a server is begun by."""
 
 SLOTS, POSITIONS = 4, 256
 """Requests at once, and tokens of each."""
@@ -78,7 +82,8 @@ class LlamaCpp(Engine):
         usual = str(self.vocabulary if self.vocabulary < MANY else FEW)
         self.best = libraries.number({"best": self.options["best"] or usual}, "best")
         self.context = properties["default_generation_settings"]["n_ctx"]
-        self.name = f"llama.cpp {properties['build_info']}"
+        build = properties["build_info"] if path.startswith("http") else metadata.version(PACKAGE)
+        self.name = f"llama.cpp {build}"  # servers of the package do not know their build
         self.identity = f"{properties.get('model_path')} {sorted(facts['meta'].items())}"
         (self._letter, *_) = self._sent("/tokenize", {"content": "a"})["tokens"]
         kind = facts["meta"].get("ftype", "")
@@ -201,14 +206,8 @@ class LlamaCpp(Engine):
         body = {"content": text, "add_special": True, "parse_special": special}
         return self._sent("/tokenize", body)["tokens"]
 
-    def _sent(self, path: str, body: dict[str, Any] | None = None, type: Any = Any) -> Any:
-        try:
-            answer = self._client.request("POST" if body else "GET", path, json=body)
-            if answer.is_error:
-                raise BadInput(f"{answer.url}: {answer.status_code}, {answer.text}")
-            return msgspec.json.decode(answer.content, type=type)
-        except (httpx.HTTPError, httpx.InvalidURL, msgspec.MsgspecError) as error:
-            raise BadInput(f"{self._client.base_url}{path}: {brief(error)}") from error
+    def _sent(self, *request: Any) -> Any:
+        return libraries.sent(self._client, *request)
 
 
 def _places(tokens: Ids, listed: Ids) -> list[int]:

@@ -9,7 +9,7 @@ import httpx
 
 from assay.harness.engines import libraries
 from assay.harness.engines.interface import Chat, Engine, Generated, Ids, Sampling, Scores
-from assay.harness.results.errors import BadInput, brief
+from assay.harness.results.errors import BadInput
 
 USUAL = {
     "model": "",
@@ -39,7 +39,7 @@ class OpenAIServer(Engine):
         headers = {"Authorization": f"Bearer {key}"} if (key := self.options["key"]) else {}
         seconds = libraries.number(self.options, "seconds")
         self._client = httpx.Client(base_url=address, headers=headers, timeout=seconds)
-        models = {each["id"]: each for each in self._sent("GET", "/models")["data"]}
+        models = {each["id"]: each for each in self._sent("/models")["data"]}
         model = self.options["model"] or next(iter(models), "")
         if model not in models:
             raise BadInput(f"{address}: serves {', '.join(models)}, and no {model!r}")
@@ -120,20 +120,14 @@ class OpenAIServer(Engine):
         return self._tokens({"messages": messages, "add_generation_prompt": True})
 
     def _tokens(self, body: dict[str, Any]) -> Ids:
-        return self._sent("POST", "../tokenize", {"model": self.model, **body})["tokens"]
+        return self._sent("../tokenize", {"model": self.model, **body})["tokens"]
 
     def _completed(self, body: dict[str, Any]) -> list[dict[str, Any]]:
-        answer = self._sent("POST", "/completions", {"model": self.model, **body})
+        answer = self._sent("/completions", {"model": self.model, **body})
         return sorted(answer["choices"], key=lambda choice: choice["index"])
 
-    def _sent(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
-        try:
-            answer = self._client.request(method, path, json=body)
-            if answer.is_error:
-                raise BadInput(f"{answer.url}: {answer.status_code}, {answer.text}")
-            return answer.json()
-        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
-            raise BadInput(f"{self._client.base_url}{path}: {brief(error)}") from error
+    def _sent(self, *request: Any) -> Any:
+        return libraries.sent(self._client, *request)
 
 
 def _best(row: dict[str, Any], count: int) -> dict[int, float]:

@@ -22,7 +22,7 @@ from transformers import (
 )
 
 from assay.harness.models.capabilities import releases
-from assay.harness.models.loading import adapters, digests, tokenizers
+from assay.harness.models.loading import adapters, digests, tensors, tokenizers
 from assay.harness.models.loading.checkpoints import (
     Checkpoint,
     inspect_checkpoint,
@@ -118,7 +118,7 @@ def load(
             spec, model, loaded.tokenizer, digests.digest(model), Path(os.path.expanduser(spec))
         )
         return _ready(own, device)
-    with quiet():
+    with quiet(), tensors.gguf_read_once(spec):
         checkpoint = inspect_checkpoint(
             spec, revision=revision, trust_remote_code=trust_remote_code
         )

@@ -7,11 +7,12 @@ model.  Their errors become one line that names the file.
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -184,6 +185,30 @@ def _of_safetensors(path: Path, spec: str) -> Iterator[StoredTensor]:
 def _read(path: Path, name: str) -> Tensor:
     with safe_open(path, framework="pt") as file:
         return file.get_tensor(name)
+
+
+@contextmanager
+def gguf_read_once(spec: str) -> Iterator[None]:
+    """While a GGUF file is loaded, it has one reader.
+
+    A reader parses the vocabulary (150 000 tokens: 5 seconds), and transformers opens one for the
+    configuration, the tokenizer and the weights each.
+    """
+    if not gguf_file(Path(os.path.expanduser(spec)), spec):
+        yield
+        return
+    try:
+        import gguf
+    except ImportError:  # whoever needs it says so
+        yield
+        return
+    reader: Any = gguf.GGUFReader
+    kept = cache(reader)
+    gguf.GGUFReader = lambda path, *mode: kept(os.fspath(path), *mode)  # type: ignore[assignment, misc]
+    try:
+        yield
+    finally:
+        gguf.GGUFReader = reader  # type: ignore[misc]
 
 
 def _of_gguf(path: Path, spec: str) -> Stored:

@@ -138,6 +138,16 @@ def test_a_model_from_elsewhere_gets_a_glance_unless_a_profile_is_named(
     assert [word for word in passed if word.startswith("--profile")] == profiles
 
 
+def test_rollout_is_the_finding_about_rollouts_with_its_figures() -> None:
+    passed: list[str] = []
+    words = ["--rollout", "engine:own:chat", "--against", "chat"]
+    assert main(words, lambda arguments: passed.extend(arguments) or 0) == 0
+    assert passed[1:] == [
+        *("--model=engine:own:chat", "--profile=glance"),
+        *("--claim=I9:rollout", "--explain", "--against=chat"),
+    ]
+
+
 def test_help_lists_every_option_of_assay_on_one_screen(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -15,7 +15,7 @@ from assay.fixtures.engines import subject
 from assay.harness.engines import bounds, middle, parity
 from assay.harness.engines.interface import Engine, Ids, Scores
 from assay.harness.engines.own import Own
-from assay.harness.engines.scores import apart
+from assay.harness.engines.scores import Rows, apart
 from assay.harness.engines.subject import EngineSubject, subject_of
 from assay.harness.models.reference.float64 import reference_of
 from assay.harness.models.subject import Subject
@@ -61,8 +61,8 @@ class Served(Own):
         """By its cache, if it has one."""
         if not self.cache:
             return super().scores(requests, cold=cold)
-        rows = [middle.of_model(self.model, ids, self, cache=self.cache) for ids in requests]
-        return [Scores(each.values) for each in rows]
+        rows = [middle.of_model(self.model, [ids], self, cache=self.cache) for ids in requests]
+        return [Scores(each.values) for (each,) in rows]
 
 
 def roll(model: Subject) -> None:
@@ -130,10 +130,10 @@ def test_roundings_that_share_nothing_are_apart_by_less_than_the_bound(name, kin
 
     for _ in range(16):
         ids = torch.randint(3, model.vocabulary, (12,), generator=chance).tolist()
-        plain, one = (middle.of_model(model, ids, Own(model), way) for way in ("", kind))
+        plain, one = (middle.of_model(model, [ids], Own(model), way)[0] for way in ("", kind))
         layers = [each for each in model.model.modules() if isinstance(each, middle.LINEAR)]
         handles = [each.register_forward_pre_hook(shifted) for each in layers]
-        other = middle.of_model(model, ids, Own(model))
+        (other,) = middle.of_model(model, [ids], Own(model))
         for each in handles:
             each.remove()
         ratios.append(apart(one, other).error / apart(one, plain).error)
@@ -144,12 +144,13 @@ def test_the_bound_of_rounded_inputs_is_measured_in_the_model(chance) -> None:
     ids = torch.randint(3, 384, (12,), generator=chance).tolist()
     model = loaded("chat")
     rounding = beside(Rounding(model))
-    plain, rounded = (middle.of_model(model, ids, rounding.engine, way) for way in ("", "int8"))
+    (rounded,) = middle.of_model(model, [ids], rounding.engine, "int8")
+    (plain,) = bounds.exact(model, rounding.engine, ids)
     measured = bounds.INDEPENDENT * apart(rounded, plain).error
-    assert bounds.limit(rounding, ids) == pytest.approx(measured, rel=1e-2)
-    assert bounds.limit(beside(Own(model)), ids) == bounds.ALONE["float32"]
+    assert bounds.limits(rounding, [ids]) == [pytest.approx(measured, rel=1e-2)]
+    assert bounds.limits(beside(Own(model)), [ids]) == [bounds.ALONE["float32"]]
     with pytest.raises(Missing, match="what inputs in int8 change depends on the model"):
-        bounds.limit(subject_of("x", Rounding(model)), ids)
+        bounds.limits(subject_of("x", Rounding(model)), [ids])
 
 
 def test_a_sound_engine_that_rounds_inputs_is_not_accused() -> None:
@@ -198,6 +199,13 @@ def test_parity_names_the_part_that_is_off(rolled: str, cache: str, off: set[str
     assert scores.verdict is (Verdict.REFUTED if off else Verdict.UPHELD)
 
 
+def test_the_control_is_judged_as_an_answer_and_not_as_a_conversion() -> None:
+    judged = {"conversion": (0.01, 1.8), parity.TOGETHER: (0.1, 0.2)}
+    rows = Rows(np.zeros((1, 8)))
+    for control, passes in ((0.5, False), (0.1, True)):
+        assert parity.Beside(rows, rows, control, judged, {}).passes == passes
+
+
 def test_a_cache_is_judged_apart_from_inputs_that_its_rounding_flips() -> None:
     class Both(Rounding):
         cache = "float16"
@@ -213,11 +221,13 @@ def test_what_a_trainer_is_told_of_rollouts() -> None:
     told = parity.ratios(trained, sampled)
     assert told["tokens"] == 12
     assert told["mean difference"] == pytest.approx((4 * np.log(1.3) + 4 * np.log(0.9)) / 12)
-    assert told["share beyond 1 ± 0.2"] == pytest.approx(1 / 3)
+    assert told["share of tokens beyond 1 ± 0.2"] == pytest.approx(1 / 3)
+    shares = {"0 to 1": 0, "2 to 3": 0, "4 to 5": 1, "6 to 7": 1}
+    assert told["share of tokens beyond 1 ± 0.2 by token"] == shares
     assert told["ratios"]["0.1 %"] == pytest.approx(0.9)
     assert told["ratios"]["median"] == pytest.approx(1.0)
     assert told["ratios"]["99.9 %"] == pytest.approx(1.3)
-    assert told["mean absolute difference by position"] == pytest.approx(
+    assert told["mean absolute difference by token"] == pytest.approx(
         {
             "0 to 1": -np.log(0.9) / 2,
             "2 to 3": -np.log(0.9) / 2,
@@ -230,12 +240,13 @@ def test_what_a_trainer_is_told_of_rollouts() -> None:
 def test_an_engine_that_samples_from_another_model_is_no_good_for_rollouts() -> None:
     _, rollouts = results(beside(Served("engine")), ["I9"])
     assert rollouts.verdict is Verdict.REFUTED
-    assert rollouts.details["share beyond 1 ± 0.2"] > 0.5
+    assert rollouts.details["share of tokens beyond 1 ± 0.2"] > 0.5
     (table,) = rollouts.plots
-    assert [row[0] for row in table.rows[:3]] == [
+    assert [row[0] for row in table.rows[:4]] == [
+        "dtype of the model",
+        "tokens",
         "mean difference",
-        "mean absolute difference by position, 0 to 7",
-        "mean absolute difference by position, 8 to 15",
+        "mean absolute difference by token: 0 to 7, 8 to 15, 16 to 23, 24 to 31",
     ]
 
 

@@ -181,7 +181,9 @@ def test_a_table_of_text_is_shown_row_by_row_and_nothing_in_it_is_markup() -> No
     (table,) = sample.plots.values()
     again = decode(encode(table), Plot)
     assert (again.kind, again.columns, again.rows) == ("table", table.columns, table.rows)
-    text = page(finding(plots=(again,)))
+    row = finding(plots=(again,))
+    assert "the input: the sky" in printed(row, explain=True)
+    text = page(row)
     assert "<dd>the sky</dd>" in text
     assert "&lt;b&gt;the&lt;/b&gt;" in text
     assert "<b>the</b>" not in text
