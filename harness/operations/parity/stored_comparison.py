@@ -190,6 +190,7 @@ class StoredLevel(Level):
         the position before.
         """
         of = self.pair.of
+        result: tuple[str, bool, Any] = "there is no prompt", False, None
         for ids in sorted(prompts, key=lambda each: (-len(of[id(each)].positions), each.shape[1])):
             expected, own = self.sides(ids)  # now, while no weight is moved
             if self.check.wide:
@@ -199,9 +200,10 @@ class StoredLevel(Level):
                 before = own.map(lambda tensor: tensor.roll(1, 1))
                 says = "the row of the position before is rejected"
                 return says, self.rejects(ids, before), None
+            result = str(moved), moved.by is not None, moved.as_json()
             if moved.by is not None:
                 break
-        return str(moved), moved.by is not None, moved.as_json()
+        return result
 
     def rejects(self, ids: Tensor, observed: Rows | None = None) -> bool:
         """Whether rows are rejected that are as far off as ``observed`` ones, or those of the
