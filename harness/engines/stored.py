@@ -52,7 +52,7 @@ def _judged(subject: EngineSubject, stored: Stored, outcome: Parity) -> Result:
         ids = prompt.ids[0].tolist()
         if len(ids) >= (engine.context or np.inf) or not engine.special.isdisjoint(ids):
             continue
-        (observed,), allowed = subject.scores([ids]), bounds.limit(subject, ids)
+        (observed,), (allowed,) = subject.scores([ids]), bounds.limits(subject, [ids])
         result, before, same = replace(result, examples=result.examples + 1), None, []
         for exact in _rows(prompt, subject):
             if (distance := apart(observed, exact)) is None:
