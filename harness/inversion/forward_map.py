@@ -40,8 +40,11 @@ from assay.harness.operations import tokens
 LENGTH = 20
 """Tokens of the prompts from which the map is made."""
 
-DRAWN, WINDOWS = 640, 280
-"""Prompts of random tokens and a fixed text, and of documentation and of code, each."""
+DRAWN, WINDOWS = 400, 280
+"""Prompts of random tokens, and of documentation and of code, each."""
+
+PROSE = Path(__file__).with_name("declaration.txt")
+"""Articles of the Universal Declaration of Human Rights, in seven languages, a paragraph each."""
 
 DOCUMENTATION = "pydoc_data.topics"
 CODE = ("argparse", "tarfile", "subprocess", "logging", "difflib", "statistics", "zipfile")
@@ -175,11 +178,12 @@ def _maps(subject: Subject) -> dict[Target, ForwardMap]:
 
 def _estimate(subject: Subject, target: Target, keep: Path | None) -> ForwardMap:
     draw, basis = torch.Generator().manual_seed(2), basis_of(subject, target)
-    prompts = draw_prompts(subject, text_of(subject), DRAWN, LENGTH, draw)
+    prompts = draw_prompts(subject, torch.empty(0), DRAWN, LENGTH, draw)
+    parts = [_windows(text) for text in (text_of(subject), *_prose(subject))]
     for text in _library(subject):
         begins = torch.randint(len(text) - LENGTH, (WINDOWS,), generator=draw)
-        windows = text[begins[:, None] + torch.arange(LENGTH)]
-        prompts = torch.cat([prompts, subject.content(windows.to(prompts))])
+        parts.append(text[begins[:, None] + torch.arange(LENGTH)])
+    prompts = torch.cat([prompts, *(subject.content(each.to(prompts)) for each in parts)])
     vocabulary = len(embedded(subject))
     alone = torch.randperm(vocabulary, generator=draw)[: ALONE * 3 // 4]
     alone = torch.cat([alone, torch.arange(min(ALONE // 4, vocabulary))])
@@ -201,6 +205,21 @@ def _states(subject: Subject, target: Target, prompts: Tensor, basis: Tensor | N
     at_once = max(1, TOKENS_AT_ONCE // prompts.shape[1])
     states = (target.output(subject, some).float() for some in prompts.split(at_once))
     return torch.cat([reduced(some, basis) for some in states])
+
+
+def _windows(text: Tensor) -> Tensor:
+    """The prompts that follow each other in a text: a short one is not read several times, which
+    would rank other tokens worse.
+    """
+    return text[: len(text) // LENGTH * LENGTH].view(-1, LENGTH)
+
+
+def _prose(subject: Subject) -> list[Tensor]:
+    """The ids of prose in several languages, which the library lacks; none without a tokenizer."""
+    if "tokenizer" not in capabilities.probe(subject):
+        return []
+    texts = PROSE.read_text(encoding="utf-8").splitlines()
+    return [torch.tensor(tokens.ids(subject, text)) for text in texts]
 
 
 def _library(subject: Subject) -> list[Tensor]:
@@ -251,7 +270,7 @@ def _spread(states: Tensor) -> Tensor:
     return states.std(0).clamp_min(torch.finfo(states.dtype).tiny ** 0.5)
 
 
-FORMAT = 3
+FORMAT = 4
 """Of the files: raised when the estimate or its fields change."""
 
 
