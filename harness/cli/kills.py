@@ -61,7 +61,9 @@ class Task:
     dtype: str = "float32"
     examples: int = kills.MUST.examples
     outside: tuple[str, ...] = ()
-    """What names claims from outside, in place of Assay's own."""
+    """What names claims from outside."""
+    alone: bool = False
+    """Whether these are in place of Assay's own."""
 
     def run(self, report: Callable[[str], None] = lambda _: None) -> Family:
         """The family's part of the matrix."""
@@ -77,7 +79,8 @@ class Task:
 
     def _begin(self, report: Callable[[str], None]) -> tuple[Trial, Subject, list[Fault]]:
         rooms = self.rooms()
-        claims = [each.module for each in outside.load(self.outside)] or rooms.claims
+        others = [each.module for each in outside.load(self.outside)]
+        claims = others if self.alone else [*rooms.claims, *others]
         model = rooms.load(rooms.families[self.family], Options(dtype=self.dtype))
         expected = expectation_files.load(rooms.expectations)
         sensitive = [case for case in cases.collect(claims) if may_notice(case.claim)]
@@ -106,11 +109,12 @@ def _main(arguments: Sequence[str], rooms: Callable[[], Rooms]) -> int:
     names = list(dict.fromkeys(known_family(name, families) for name in options.family)) or [
         *families
     ]
-    sources = tuple(options.outside)
-    own = _faults_of(sources) if sources else tuple(faults.FAULTS)
+    alone, sources = bool(options.outside), tuple(options.outside or outside.installed())
+    outside.load(sources)  # their faults are in the catalogue from then on
+    own = _faults_of(sources) if alone else tuple(faults.FAULTS)
     selected = tuple(dict.fromkeys(faults.named(name).name for name in options.fault))
     every, extent = selected or own, Extent(options.extent)
-    how = extent, options.dtype, options.examples, sources
+    how = extent, options.dtype, options.examples, sources, alone
     tasks = [Task(rooms, name, every, *how) for name in names]
     started = time.perf_counter()
     whole = not selected and not options.family and extent is not Extent.NAMED
@@ -124,7 +128,7 @@ def _main(arguments: Sequence[str], rooms: Callable[[], Rooms]) -> int:
     if options.report is not None:
         replace_file(options.report, showing.page(matrix))
     showing.show(Console(emoji=False, width=None if sys.stdout.isatty() else WIDTH), matrix)
-    if sources and matrix.changeless:
+    if alone and matrix.changeless:
         still, ways = ", ".join(matrix.changeless), "alone, in a batch, padded, in parts"
         raise BadInput(f"fault {still}: changes no output of a prompt {ways}, as embeddings")
     return 0 if matrix.holds else 1
@@ -149,8 +153,8 @@ def _parser() -> Parser:
         description="Inject every fault into a model of every family that it applies to, and "
         "report which claims notice.  The exit code is 1 if a fault survives the claims that must "
         "catch it, if a law kills no fault, if a sound model breaks a law, or if no family's "
-        "finding has a control that comes out the other way.  With --claims: these claims and "
-        "the faults that they come with, in place of Assay's.",
+        "finding has a control that comes out the other way.  Claims and faults of installed "
+        "packages count as Assay's.  With --claims: these, in place of Assay's.",
     )
     add = parser.add_argument
     add("--fault", action="append", default=[], metavar="NAME", help="only this one (repeatable)")

@@ -13,14 +13,13 @@ import os
 from collections import Counter
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from hypothesis.configuration import set_hypothesis_home_dir
 
-from assay.harness.checking import catalogue, work
+from assay.harness.checking import work
 from assay.harness.checking.catalogue import is_asked, unknown
 from assay.harness.checking.profiles import PROFILES
 from assay.harness.models import capabilities
@@ -70,9 +69,6 @@ STDERR = pytest.StashKey[int]()
 HANGS = 6
 """Multiple of the profile's brake after which a process without a sign of progress ends."""
 
-FILES = pytest.StashKey[set[Path] | None]()
-"""The files of Assay's own claims to collect; None for all."""
-
 EMULATED = pytest.StashKey[ExitStack]()
 """Ends the emulation of another machine when it is closed."""
 
@@ -87,7 +83,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Reject bad options at once; start recording in the process that owns the terminal."""
     with options.usage_errors():
         request = config.stash[REQUEST] = options.read(config)
-        config.stash[FILES] = selection.files(config)
+        config.stash[selection.FILES] = selection.files(config)
+    config.pluginmanager.register(selection, "assay-selection")
     for kind, what in MARKS.items():
         config.addinivalue_line("markers", f"{kind}: {what}")
     # peft imports what torch deprecates, which nobody who checks a model can change.
@@ -124,13 +121,6 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 # -- before claims run ----------------------------------------------------------------------------
 
 
-def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Import no file of Assay's own claims that has none of those that ``--claim`` names."""
-    files = config.stash[FILES]
-    own = collection_path.suffix == ".py" and collection_path.is_relative_to(catalogue.FOLDER)
-    return True if files is not None and own and collection_path not in files else None
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run every test that takes a ``subject`` on every requested model, a claim on toys once."""
@@ -157,7 +147,7 @@ def pytest_collection_modifyitems(session: pytest.Session, items: list[pytest.It
     expectations could not distinguish them.
     """
     config = session.config
-    items += selection.from_outside(session)
+    items += selection.from_outside(session, {item.path.resolve() for item in items})
     _check_expectations(config, items)
     _keep_apart(config, items)
     _keep_claims(config, items)
@@ -279,7 +269,7 @@ def _check_expectations(config: pytest.Config, items: list[pytest.Item]) -> None
     claims = {claim.id for item in items if (claim := claim_of(item))}
     if not claims or RunRequest.of(config).worker:
         return
-    whole = selection.has_all_claims(config) and config.stash[FILES] is None
+    whole = selection.has_all_claims(config) and config.stash[selection.FILES] is None
     with options.usage_errors():
         for each in expected_of_models(config).values():
             for number in {id for id, _ in each.entries} - claims if whole else ():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,28 @@ from assay.harness.results.verdicts import Kind
 
 SLOW = {Kind.LAW: "slow_law", Kind.FINDING: "slow_finding"}
 """The marks of claims that short profiles leave out."""
+
+FILES = pytest.StashKey[set[Path] | None]()
+"""The files of Assay's own claims to collect; None for all."""
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Import no file of Assay's own claims that has none of those that ``--claim`` names."""
+    files = config.stash[FILES]
+    own = collection_path.suffix == ".py" and collection_path.is_relative_to(catalogue.FOLDER)
+    return True if files is not None and own and collection_path not in files else None
+
+
+def pytest_pycollect_makemodule(
+    module_path: Path, parent: pytest.Collector
+) -> pytest.Module | None:
+    """Take a file that ``--claims`` names as it was imported: again, its faults would be two."""
+    for each in RunRequest.of(parent.config).outside:
+        if each.file == module_path.resolve():
+            module = pytest.Module.from_parent(parent, path=module_path)
+            module.obj = each.module
+            return module
+    return None
 
 
 def paths(config: pytest.Config) -> list[Path]:
@@ -52,9 +74,14 @@ def path_of(config: pytest.Config, source: Outside) -> str:
     return Path(os.path.relpath(source.file, config.rootpath)).as_posix()
 
 
-def from_outside(session: pytest.Session) -> Iterator[pytest.Item]:
-    """The tests of ``--claims``: of modules that are imported, beside which nothing is read."""
+def from_outside(session: pytest.Session, collected: Collection[Path]) -> Iterator[pytest.Item]:
+    """The tests of ``--claims``: of modules that are imported, beside which nothing is read.
+
+    Not those of files that pytest has ``collected`` by itself.
+    """
     for each in RunRequest.of(session.config).outside:
+        if each.file in collected:
+            continue
         module = pytest.Module.from_parent(
             session, path=each.file, name=path_of(session.config, each)
         )

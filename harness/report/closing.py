@@ -36,8 +36,11 @@ class Fault:
 
     @property
     def line(self) -> str:
-        """What is broken, and the numbers of its laws."""
-        return f"{clipped(self.place, LONGEST)} ({numbers(self.rows)})"
+        """What is broken, and the numbers of its laws; where no more is known, one law's words."""
+        place = self.place
+        if place == ROWS:
+            place += f", against the law that {self.rows[0].name}"
+        return f"{clipped(place, LONGEST)} ({numbers(self.rows)})"
 
 
 def faults(results: Iterable[Result]) -> list[Fault]:

@@ -13,6 +13,9 @@ import assay
 from assay.fixtures import families
 from assay.harness.results.errors import BadInput
 from assay.harness.results.evidence import Evidence
+from assay.harness.results.verdicts import Counterexample, Verdict
+from assay.harness.tests.support.sample_runs import one
+from assay.run import describe
 
 QUICK = {"profile": "glance"}
 
@@ -149,3 +152,13 @@ def test_a_model_is_taken_by_its_name_or_folder(tmp_path: Path) -> None:
         assert list(run.run.subjects) == [str(named)]
     with pytest.raises(BadInput, match="no-such-type"):
         assay.check("tiny:no-such-type")
+
+
+def test_a_message_has_the_beginning_of_a_long_input_and_the_result_all_of_it() -> None:
+    shown = Counterexample({"requests": "[0, 0], " * 1000}, 1.0, 1e-5, where="row 0")
+    result = one(verdict=Verdict.REFUTED, counterexample=shown)
+    said = describe(result)
+    assert "  requests: [0, 0], [0, 0]" in said
+    assert said.endswith("observed 1.0, allowed 1e-05, at row 0")
+    assert len(said) < 1000
+    assert len(result.counterexample.inputs["requests"]) == 8000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -32,6 +33,7 @@ from assay.harness.models.machine.shortage import ENDS
 from assay.harness.models.subject import Subject, meant
 from assay.harness.models.subject.clock import Braked, ForwardClock
 from assay.harness.models.subject.settings import SubjectSettings
+from assay.harness.report.texts import clipped
 from assay.harness.results import expectation_files
 from assay.harness.results.errors import BadInput, brief
 from assay.harness.results.evidence import Evidence
@@ -266,7 +268,8 @@ def subject_of(
             subject.offer = offer(subject)
             return subject
     except BadInput as error:
-        raise BadInput(str(error).replace("--attends", "attends")) from error
+        said = re.sub(r"--(attends)=(\w+)", r'\1="\2"', str(error))  # as an argument of Python
+        raise BadInput(said) from error.__cause__
     except Braked as error:
         raise BadInput(f"{name}: cannot run a prompt ({error})") from error
     except ENDS as error:
@@ -359,9 +362,13 @@ def evaluated(model: PreTrainedModel) -> Iterator[None]:
             parameter.requires_grad_(True)
 
 
+LONGEST = 400
+"""Characters of a drawn input in a message; the result has all of them."""
+
+
 def describe(result: Result) -> str:
     """A refuted claim in lines: its sentence, inputs, position and size of the difference."""
     lines = [f"{result.id}: {result.name}: {result.reason}"]
     if example := result.counterexample:
-        lines += [f"  {line}" for line in example.lines]
+        lines += [f"  {clipped(line, LONGEST)}" for line in example.lines]
     return "\n".join(lines)

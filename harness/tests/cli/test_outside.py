@@ -40,6 +40,7 @@ FAULT = """
 def {fault}(bed):
     bed.after(bed.subject.blocks[0], lambda forward, state: {change})
 """
+ONE = ["--family=llama", "--extent=named"]
 LEAK = "state + 0.1 * state.roll(-1, 1)"
 
 
@@ -98,7 +99,7 @@ def test_an_installed_package_of_claims_works_as_assays_own(
     folder = tmp_path / "empty"
     six = [f"--claim=EX{number}" for number in range(1, 7)]
     model = "tiny:llama+example-cache-shifted"
-    listed, explained, faults, sound, broken, killed = run(
+    listed, explained, faults, sound, broken, killed, found = run(
         folder,
         ["list", "EX", "--json"],
         ["explain", "EX3"],
@@ -106,6 +107,7 @@ def test_an_installed_package_of_claims_works_as_assays_own(
         ["check", "tiny:gpt2", "-m", "law", *six, "--json=sound.json"],
         ["check", model, "--claim=EX4", "--claim=EX5", "--json=broken.json"],
         ["kills", "--claims=example_claims", "--family=llama", "--json=kills.json"],
+        ["kills", "--fault=example-rows-mixed", "--fault=cache-shifted", *ONE, "--json=two.json"],
         packages=packages,
     )
     rows = json.loads(listed[1])
@@ -126,6 +128,11 @@ def test_an_installed_package_of_claims_works_as_assays_own(
     killers = {row["fault"]: row["killers"][0][0] for row in matrix["families"][0]["rows"]}
     assert len(killers) == 4
     assert (killers["example-rows-mixed"], killers["example-cache-shifted"]) == ("EX4", "EX5")
+    # Without --claims the package's faults stand beside Assay's own.
+    assert found[0] == 0, found[1]
+    matrix = json.loads((folder / "two.json").read_text())
+    killers = {row["fault"]: row["killers"][0][0] for row in matrix["families"][0]["rows"]}
+    assert killers == {"example-rows-mixed": "EX4", "cache-shifted": "C2"}
 
     three = "decoding with a cache equals one pass over everything [three]"
     line = claims(folder / "broken.json")[three]["counterexample"]["replay"]  # type: ignore[index]
@@ -232,3 +239,23 @@ def test_a_projects_own_tests_are_claims_with_one_setting(tmp_path: Path) -> Non
     assert line.startswith("pytest 'tests/test_mine.py::test_ACME1[tiny:gpt2+leaks]'")
     assert "2 refuted" in done.stdout
     assert (folder / "evidence.sqlite").exists()
+
+
+def test_a_file_that_pytest_collects_may_be_named_too(tmp_path: Path) -> None:
+    folder = tmp_path / "project"
+    (folder / "tests").mkdir(parents=True)
+    text = "from .helpers import *\n" + a_law() + a_law("ACME2")
+    fault = FAULT.format(fault="leaks", caught_by="ACME1", change="state.roll(-1, 1)")
+    (folder / "tests" / "__init__.py").touch()
+    (folder / "tests" / "helpers.py").touch()
+    (folder / "tests" / "test_in_package.py").write_text(text + fault)
+    (folder / "test_alone.py").write_text(a_law("ACME3") + fault.replace("leaks", "leaks_too"))
+    named = ["--claims=tests", "--claims=test_alone.py", "--model=tiny:gpt2+leaks_too"]
+    words = ["-m", "pytest", "-p", "assay", "-p", "no:cacheprovider", *named, "--json=out.json"]
+    one = "test_alone.py::test_ACME3"
+    for paths, laws in (([], 3), ([one, "tests/test_in_package.py::test_ACME2"], 2), ([one], 3)):
+        done = start(folder, [*words, "--evidence=evidence.sqlite", *paths])
+        assert done.returncode == 1, done.stdout
+        found = claims(folder / "out.json")
+        assert len(found) == laws, done.stdout
+        assert {claim["verdict"] for claim in found.values()} == {"refuted"}

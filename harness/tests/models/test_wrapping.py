@@ -268,7 +268,7 @@ class Text:
         (lambda: 7, "takes 0 positional arguments"),
         (nn.Linear(4, 4), "cannot run ids [1, 4]"),
         (lambda ids: ids, "a tensor [1, 4] of torch.int64"),
-        (PlainGPT(), "nothing says whether PlainGPT is meant to be causal"),
+        (PlainGPT(), 'PlainGPT is meant to be causal; say attends="causal" or attends="both"'),
     ],
 )
 def test_what_cannot_be_judged_is_rejected_in_one_line(model: Any, why: str) -> None:
