@@ -39,7 +39,7 @@ REACH, WORTH = 0.4, 0.08
 """Least probabilities: that all before a place is right, for its guess to be run; and that times
 the probability of another token, for that token to be tried."""
 
-ROUNDS = (6, 6, 12, 24, 24, 48, 48, 96, 192, 384)
+ROUNDS = (6, 6, 12, 24, 24, 48, 48, 96, 192, 384, 768, 1536)
 """Tokens tried in each round at the first place that is open; after them it is given up."""
 
 NEARLY = 1e-3

@@ -40,8 +40,8 @@ from assay.harness.operations import tokens
 LENGTH = 20
 """Tokens of the prompts from which the map is made."""
 
-DRAWN, WINDOWS = 400, 280
-"""Prompts of random tokens, and of documentation and of code, each."""
+DRAWN, WINDOWS = 640, 280
+"""Prompts of random tokens and a fixed text, and of documentation and of code, each."""
 
 PROSE = Path(__file__).with_name("declaration.txt")
 """Articles of the Universal Declaration of Human Rights, in seven languages, a paragraph each."""
@@ -178,8 +178,8 @@ def _maps(subject: Subject) -> dict[Target, ForwardMap]:
 
 def _estimate(subject: Subject, target: Target, keep: Path | None) -> ForwardMap:
     draw, basis = torch.Generator().manual_seed(2), basis_of(subject, target)
-    prompts = draw_prompts(subject, torch.empty(0), DRAWN, LENGTH, draw)
-    parts = [_windows(text) for text in (text_of(subject), *_prose(subject))]
+    prompts = draw_prompts(subject, text_of(subject), DRAWN, LENGTH, draw)
+    parts = [text[: len(text) // LENGTH * LENGTH].view(-1, LENGTH) for text in _prose(subject)]
     for text in _library(subject):
         begins = torch.randint(len(text) - LENGTH, (WINDOWS,), generator=draw)
         parts.append(text[begins[:, None] + torch.arange(LENGTH)])
@@ -205,13 +205,6 @@ def _states(subject: Subject, target: Target, prompts: Tensor, basis: Tensor | N
     at_once = max(1, TOKENS_AT_ONCE // prompts.shape[1])
     states = (target.output(subject, some).float() for some in prompts.split(at_once))
     return torch.cat([reduced(some, basis) for some in states])
-
-
-def _windows(text: Tensor) -> Tensor:
-    """The prompts that follow each other in a text: a short one is not read several times, which
-    would rank other tokens worse.
-    """
-    return text[: len(text) // LENGTH * LENGTH].view(-1, LENGTH)
 
 
 def _prose(subject: Subject) -> list[Tensor]:
