@@ -196,7 +196,7 @@ class _Row:
         """Tokens of a further round: by their scores, and a quarter each by the map alone and by
         the model's distribution.
 
-        Behind a sink that distribution may be far off, and so may what tried tokens correct.
+        After a massive state that distribution may be far off, and so may the corrected map.
         """
         scores, prior = self.scores[place].clone(), self.prior[place]
         scores[self.guess[place]] = torch.inf  # it is run as the guess

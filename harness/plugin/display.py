@@ -95,9 +95,8 @@ class Display:
         self.reporter.build_summary_stats_line = self._coloured(
             self.reporter.build_summary_stats_line
         )
-        if (
-            live and verbosity(self.config) == 0
-        ):  # verbose pytest says more, quiet pytest says nothing
+        # Verbose pytest says more, quiet pytest says nothing.
+        if live and verbosity(self.config) == 0:
             self.reporter.showfspath = False
             self.progress.start(self.recorder.total, Console(emoji=False))
 
@@ -109,9 +108,8 @@ class Display:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """A test has ended."""
         if (ruling := Ruling.on(report)) is not None:
-            self._start(
-                live=False
-            )  # of a worker, in a project's own file: the first that is known
+            # Of a worker's claims in a project's own file, the first result is all that is known.
+            self._start(live=False)
             self.progress.update(ruling.result)
 
     @pytest.hookimpl(tryfirst=True)

@@ -139,7 +139,7 @@ def test_an_installed_package_of_claims_works_as_assays_own(
     program, *words = shlex.split(line)
     assert program == "assay"
     assert "--claims=example_claims" in words
-    replayed, mended = run(
+    replayed, sound = run(
         folder,
         [*words, "--json=replayed.json"],
         [each.partition("+")[0] if each == model else each for each in words],
@@ -148,7 +148,7 @@ def test_an_installed_package_of_claims_works_as_assays_own(
     assert replayed[0] == 1, replayed[1]
     (claim,) = claims(folder / "replayed.json").values()
     assert (claim["name"], claim["verdict"], claim["examples"]) == (three, "refuted", 1)
-    assert mended[0] == 0, mended[1]
+    assert sound[0] == 0, sound[1]
     assert {path.suffix for path in folder.iterdir()} == {".json"}
 
 
