@@ -193,14 +193,14 @@ class _Row:
         return end, places, tokens
 
     def _round(self, place: int, count: int) -> Tensor:
-        """Tokens of a further round: by their scores, and a quarter each by the map alone and by
-        the model's distribution.
+        """Tokens of a further round: by their scores, and a quarter each by the map alone, each
+        of its parts, and by the model's distribution.
 
         After a massive state that distribution may be far off, and so may the corrected map.
         """
         scores, prior = self.scores[place].clone(), self.prior[place]
         scores[self.guess[place]] = torch.inf  # it is run as the guess
-        others = [self.evidence[place]]
+        others = [*self._by_part(place)]
         if bool((prior > prior.min()).any()):
             others.append(prior)
         count = min(count, int(scores.isfinite().sum()))
@@ -220,16 +220,43 @@ class _Row:
         After tokens ``ids`` [m] were tried there, with ``states`` [m, F], the map is taken to be
         off as at them.
         """
-        each = []
-        for part in self.parts[place]:
-            rest = self._rest(part, place, self.wide[place])
-            if ids is not None and states is not None:
-                tried = self._rest(part, place, reduced(states.float(), self.map.basis))
-                rest = rest - (tried - part.part(self.map.table[ids])).mean(0)
-            misses = part.misses(self.map.table, rest[None])[0]
-            least = misses.min().clamp_min(torch.finfo(misses.dtype).tiny)
-            each.append(torch.log(least / misses.clamp_min(least)))
-        return EVIDENCE * self.wide.shape[1] / 2 * torch.stack(each).amax(0)
+        each = self._by_part(place, ids, states).amax(0)
+        return each - each.max()
+
+    def _by_part(
+        self, place: int, ids: Tensor | None = None, states: Tensor | None = None
+    ) -> Tensor:
+        """The same by each of the map's parts, of which one is of that kind of state: [p, V].
+
+        A part is off as at those tokens alone whose states are of its kind.
+        """
+        parts = self.parts[place]
+        rests = [self._rest(part, place, self.wide[place]) for part in parts]
+        if ids is not None and states is not None:
+            wide = reduced(states.float(), self.map.basis)
+            left = [
+                self._rest(part, place, wide) - part.part(self.map.table[ids]) for part in parts
+            ]
+            own = torch.stack(
+                [
+                    self._likelihood(part, some.square().sum(1) / 2)
+                    for part, some in zip(parts, left, strict=True)
+                ]
+            ).argmax(0)
+            for number, some in enumerate(left):
+                if bool((own == number).any()):
+                    rests[number] = rests[number] - some[own == number].mean(0)
+        return torch.stack(
+            [
+                self._likelihood(part, part.misses(self.map.table, rest[None])[0])
+                for part, rest in zip(parts, rests, strict=True)
+            ]
+        )
+
+    def _likelihood(self, part: Part, misses: Tensor) -> Tensor:
+        """Its logarithm, of states with half squared distances ``misses`` from a ``part``."""
+        misses = misses.clamp_min(torch.finfo(misses.dtype).tiny)
+        return EVIDENCE * (part.density - self.wide.shape[1] / 2 * misses.log())
 
     def _rest(self, part: Part, place: int, states: Tensor) -> Tensor:
         """What tokens add to ``states`` [..., F] at a ``place``, after the target before it."""

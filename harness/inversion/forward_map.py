@@ -5,7 +5,8 @@ features are thousands of times as large as others.  So features are standardise
 regressed on the state of the token before, which is a target too, and on what the first block
 makes of the token: that ranks more tokens right than its embedding.  Tokens are ranked by
 Mahalanobis' distance in the metric of what the regression leaves.  The first place has a
-regression of its own; other attention sinks (arXiv 2309.17453) are judged by both.
+regression of its own.  Other massive states (attention sinks, arXiv 2309.17453) are of either
+kind, and likelihoods say of which.
 """
 
 from __future__ import annotations
@@ -64,8 +65,9 @@ TOKEN, BEFORE = 0.2, 0.02
 """Strength of the ridge for what a token and the state before add, relative to the mean variance:
 on held-out text and random tokens, half and a tenth rank fewer tokens first."""
 
-LONGER = 2.0
-"""How many times as long as usual a sink's state is, where first states are that long."""
+LONGER = 1.5
+"""How many times as long as usual a state is that may be as first states, where those are so long.
+Which kind it is depends on its distances: of longer ones some are full stops and line ends."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +115,11 @@ class Part:
         )
         offset = mean - middle @ slope
         return cls(centre, spread, token, after.float(), offset.float(), white, halves / 2)
+
+    @property
+    def density(self) -> Tensor:
+        """The logarithm of the metric's volume [], to compare distances by several parts."""
+        return self.white.diagonal().abs().log().sum() - self.spread.log().sum()
 
     def standard(self, states: Tensor) -> Tensor:
         """``states`` [..., F], standardised."""
@@ -263,7 +270,7 @@ def _spread(states: Tensor) -> Tensor:
     return states.std(0).clamp_min(torch.finfo(states.dtype).tiny ** 0.5)
 
 
-FORMAT = 4
+FORMAT = 5
 """Of the files: raised when the estimate or its fields change."""
 
 

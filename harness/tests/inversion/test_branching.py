@@ -102,15 +102,38 @@ def test_a_token_whose_state_rounding_changes_by_more_is_right():
     assert not row._right(other, goal[0] * (1 + 1e-6))
 
 
-def test_a_round_has_the_likeliest_by_the_map_alone_and_by_the_model_s_distribution():
+def test_a_round_has_the_likeliest_by_the_map_alone_and_by_the_model_s_distribution(monkeypatch):
     """Behind a sink, scores may put the right token behind hundreds of others."""
     subject, target = toy("llama"), Target(2)
     ids = prompts(subject, rows=1)[0]
     goal = target.output(subject, ids[None])[0]
     row = branching._Row(subject, target, goal, forward_map.forward_map(subject, target))
     row.scores[1] = torch.arange(subject.vocabulary)
-    row.evidence[1], row.prior[1] = torch.zeros(2, subject.vocabulary)
-    row.guess[1], row.evidence[1, 70], row.prior[1, 80] = 3, 1.0, 1.0
+    alone, row.prior[1] = torch.zeros(2, 1, subject.vocabulary)
+    row.guess[1], alone[0, 70], row.prior[1, 80] = 3, 1.0, 1.0
+    monkeypatch.setattr(row, "_by_part", lambda place: alone)
     assert row._round(1, 4).tolist() == [0, 1, 70, 80]
     row.prior[1] = 0.0
     assert row._round(1, 4).tolist() == [0, 1, 2, 70]
+
+
+@pytest.mark.parametrize("kind", ["first", "later"])
+def test_a_massive_state_is_judged_by_the_part_of_its_kind(kind):
+    """Of two kinds of long states, both parts have some token that is nearest."""
+    draw = torch.Generator().manual_seed(3)
+    table, slope = torch.randn(60, 8, generator=draw), torch.randn(8, 8, generator=draw)
+    noise = torch.randn(2, 60, 8, generator=draw) * 0.1
+    ids, far = torch.arange(60), torch.tensor([300.0] + [0.0] * 7)
+    states = {"first": far + table @ slope + noise[0], "later": table @ slope.T + noise[1]}
+    states["later"][:30] -= far.flip(0)  # as long as the first states, and of another direction
+    parts = {name: forward_map.Part.fit(table, ids, each, None) for name, each in states.items()}
+    row = object.__new__(branching._Row)
+    row.wide, row.parts = states[kind][:30], [(parts["later"], parts["first"])] * 30
+    row.map = forward_map.ForwardMap(table, parts["first"], parts["later"], 100.0, 120)
+    row._rest = lambda part, place, rows: part.rest(rows)
+    right = [int(row._evidence(place).argmax()) == place for place in range(30)]
+    assert sum(right) >= 28
+    # Tokens of the other kind do not shift it.
+    others = states["later" if kind == "first" else "first"][:5]
+    right = [int(row._evidence(place, ids[:5], others).argmax()) == place for place in range(30)]
+    assert sum(right) >= 28
