@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from assay.harness.inversion import Target, branching, exact, forward_map, whole_prompts
+from assay.harness.inversion import (
+    Target,
+    branching,
+    exact,
+    forward_map,
+    next_token,
+    whole_prompts,
+)
 from assay.harness.tests.support.toys import toy
 
 
@@ -62,17 +69,17 @@ def test_the_map_is_kept_in_a_folder(tmp_path):
 def test_the_model_s_own_distribution_is_that_of_its_logits(model_type, depth):
     subject, target = toy(model_type), Target(depth)
     ids = prompts(subject, rows=1)
-    own = branching._own_distribution(subject, target)
+    own = next_token.own_distribution(subject, target)
     expected = subject.rows(ids, states=False)["logits"].log_softmax(-1)
     torch.testing.assert_close(own(target.output(subject, ids)[0]), expected[0])
-    assert branching._own_distribution(subject, Target(depth, "keys")) is None
+    assert next_token.own_distribution(subject, Target(depth, "keys")) is None
 
 
 def test_blocks_that_take_more_than_states_give_no_distribution(monkeypatch):
     subject, target = toy("llama"), Target(1)
     usual = Target.output
     monkeypatch.setattr(Target, "output", lambda *rest, **more: usual(*rest, **more) * 1.01)
-    assert branching._rest_of(subject, target) is None
+    assert next_token._rest_of(subject, target) is None
 
 
 def test_a_search_ends_at_its_limit_with_what_is_verified(monkeypatch):
@@ -137,3 +144,20 @@ def test_a_massive_state_is_judged_by_the_part_of_its_kind(kind):
     others = states["later" if kind == "first" else "first"][:5]
     right = [int(row._evidence(place, ids[:5], others).argmax()) == place for place in range(30)]
     assert sum(right) >= 28
+
+
+def test_in_16_bits_the_nearest_of_several_tokens_that_may_be_right_is_taken():
+    subject, target = toy("llama"), Target(2)
+    ids = prompts(subject, rows=1)[0]
+    goal = target.output(subject, ids[None])[0]
+    row = branching._Row(subject, target, goal, forward_map.forward_map(subject, target))
+    row.close, size = 0.12, goal[0].norm() / goal.shape[1] ** 0.5
+    off = torch.tensor([0.06, 0.02, 0.05])
+    states = goal[0] + off[:, None] * size
+    assert [row._surely(ids[0], each) for each in states] == [False, True, False]
+    row.tokens, row.states, row.round = ids[:3], states, branching.DOUBTED
+    row._settle_nearest()
+    assert (row.done, row.round, row.guess[0]) == (1, 0, ids[1])
+    row.tokens, row.states = ids[:1], goal[1:2] * 2  # too far off
+    row._settle_nearest()
+    assert row.done == 1
