@@ -10,7 +10,7 @@ import torch
 from transformers import LlamaForCausalLM
 
 from assay.fixtures import families
-from assay.harness.models import capabilities
+from assay.harness.models.capabilities import recorded
 from assay.harness.models.reference.float64 import reference_of
 from assay.harness.models.subject import Subject, compat
 from assay.harness.models.subject.settings import SubjectSettings
@@ -294,7 +294,7 @@ def wrapped(model):
 
 
 def _had(subject):
-    return {name for name, why in capabilities.probe(subject).all().items() if why is None}
+    return {name for name, why in recorded.reasons(subject).items() if why is None}
 
 
 def test_a_forward_that_hands_all_on_takes_what_is_taken_where_it_ends():
