@@ -7,8 +7,7 @@ import warnings
 import pytest
 import torch
 
-from assay.benchmarks import limits
-from assay.harness.models.loading import description as machine
+from assay.benchmarks import limits, machine
 from assay.harness.models.loading import runs
 from assay.harness.models.machine import accelerators, memory
 from assay.harness.models.machine.devices import parse_device
