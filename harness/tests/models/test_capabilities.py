@@ -62,7 +62,7 @@ def test_every_type_has_the_capabilities_that_it_is_known_for(model_type):
     assert names == {name for name, types in HAVE.items() if model_type in types}
 
 
-@pytest.mark.parametrize("model_type", TYPES)
+@pytest.mark.parametrize("model_type", ["llama", "mamba", "bert", "t5"])
 def test_whatever_is_missing_has_a_reason_of_one_line(model_type):
     reasons = recorded.reasons(toy(model_type))
     assert list(reasons) == capabilities.names()

@@ -20,6 +20,7 @@ from transformers.modeling_outputs import CausalLMOutput
 import assay
 from assay.harness.models.loading.wrapping import wrap
 from assay.harness.results.errors import BadInput
+from assay.harness.tests.support.nightly import nightly
 from assay.harness.tests.support.plain_models import CONTEXT, VOCABULARY, PlainGPT
 
 LAWS = ["C1", "C5", "C6", "C9", "C13"]
@@ -118,7 +119,21 @@ SOUND: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.parametrize("make", SOUND.values(), ids=SOUND)
+IN_THE_GATE = (
+    "tensor",
+    "dataclass",
+    "ids by their place",
+    "cache of its own",
+    "closure",
+    "object",
+)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [make if name in IN_THE_GATE else nightly(make) for name, make in SOUND.items()],
+    ids=SOUND,
+)
 def test_what_maps_ids_to_logits_is_judged(make: Callable[[], Any]) -> None:
     model = make()
     before = copy.deepcopy(model.state_dict()) if isinstance(model, nn.Module) else {}
