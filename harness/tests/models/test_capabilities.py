@@ -19,6 +19,7 @@ from assay.harness.models.loading import loading
 from assay.harness.models.reference.rounding import Rounding
 from assay.harness.models.subject import Subject, masks, roles
 from assay.harness.models.subject.roles import Role
+from assay.harness.tests.support.nightly import nightly
 from assay.harness.tests.support.toys import (
     CAUSAL,
     ENCODERS,
@@ -276,8 +277,9 @@ def test_a_mask_is_tried_on_a_prompt_within_the_window():
     assert "does not read a 4-D mask" in str(probe(toy("t5gemma2")).why_missing("mask-4d"))
 
 
-@pytest.mark.parametrize("name", ["gpt2", "llama", "bert", "bloom"])
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize(
+    ("name", "seed"), [("gpt2", 0), ("bert", 1), nightly("llama", 0), nightly("bloom", 1)]
+)
 def test_rounding_decides_no_capability_in_sixteen_bits(name, seed):
     def capability_names() -> list[str]:
         adopted = loading.adopt(
