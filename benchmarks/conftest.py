@@ -15,7 +15,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from assay.benchmarks import limits
+from assay.benchmarks import limits, machine
 from assay.benchmarks.figures import Figure, table
 from assay.benchmarks.limits import Ceiling
 from assay.benchmarks.rounds import Rounds
@@ -23,9 +23,7 @@ from assay.benchmarks.stopwatch import Stopwatch
 from assay.fixtures.geometries import TooLarge
 from assay.fixtures.subjects import LOADER
 from assay.harness.checking.absent import Absent
-from assay.harness.models.loading import description as machine
 from assay.harness.models.loading import loading
-from assay.harness.models.machine import vitals
 from assay.harness.models.subject import Subject
 from assay.harness.plugin.request import RunRequest, dtypes
 from assay.harness.results.arrays import Array
@@ -187,7 +185,7 @@ def race(benchmark: Any, report: Report, stopwatch: Stopwatch, device: torch.dev
     ) -> Rounds:
         beside = {name: stopwatch.timed(call) for name, call in (others or {}).items()}
         beside |= ceilings or {}
-        rounds = Rounds(ours, beside, stopwatch, vitals.monitor(device))
+        rounds = Rounds(ours, beside, stopwatch, machine.monitor(device))
         rounds.flush = limits.flush(device)
         for _ in range(warm):
             stopwatch.lap(ours)

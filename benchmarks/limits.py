@@ -121,7 +121,7 @@ def launches(device: torch.device) -> Callable[[], None]:
 
 def flush(device: torch.device) -> Callable[[], object]:
     """A function that empties the cache of an accelerator, by writing twice as many bytes."""
-    cache = accelerators.cache_bytes(device)
+    cache = cache_bytes(device)
     if cache is None:
         return lambda: None
     return torch.empty(2 * cache, dtype=torch.int8, device=device).zero_
@@ -133,3 +133,27 @@ def copying(device: torch.device) -> tuple[Callable[[], object], int]:
     source = torch.ones(size, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
     return lambda: target.copy_(source), 2 * size
+
+
+def peak(device: torch.device) -> int | None:
+    """The most bytes that tensors took since `forget_peak`; None where torch does not count."""
+    of_kind = accelerators.module(device.type)
+    counted = getattr(of_kind, "max_memory_allocated", None)
+    return int(counted(device)) if counted is not None else None
+
+
+def forget_peak(device: torch.device) -> None:
+    """Count the peak of memory from now on."""
+    forget = getattr(accelerators.module(device.type), "reset_peak_memory_stats", None)
+    if forget is not None:
+        forget(device)
+
+
+def cache_bytes(device: torch.device) -> int | None:
+    """Bytes of the accelerator's second-level cache; None where torch does not know."""
+    of_kind = accelerators.module(device.type)
+    about = getattr(of_kind, "get_device_properties", None)
+    if about is None or device.type == "mps":
+        return None
+    size = getattr(about(device), "L2_cache_size", None)
+    return int(size) if size else None

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from assay.benchmarks.machine import Monitor, Vitals
 from assay.benchmarks.stopwatch import Lap, Stopwatch
-from assay.harness.models.machine.vitals import Monitor, Vitals
 from assay.harness.results.arrays import Array
 
 EARLY = 0.9

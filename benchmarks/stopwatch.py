@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -64,10 +65,10 @@ class Stopwatch:
 
 def _event(device: torch.device) -> Ended:
     """An event in the stream of ``device``; another one is set once the work is queued."""
-    begun = accelerators.event(device)
+    begun = _set_event(device)
 
     def ended() -> Callable[[], float]:
-        end = accelerators.event(device)
+        end = _set_event(device)
 
         def seconds() -> float:
             end.synchronize()
@@ -76,3 +77,20 @@ def _event(device: torch.device) -> Ended:
         return seconds
 
     return ended
+
+
+def _set_event(device: torch.device) -> Any:
+    """An event with a time, set now in the stream of ``device``; None where there are none."""
+    of_kind = accelerators.module(device.type)
+    made = getattr(of_kind, "Event", None)
+    if made is None:
+        made = getattr(getattr(of_kind, "event", None), "Event", None)  # as torch.mps has it
+    if made is None:
+        return None
+    mark = made(enable_timing=True)
+    if device.type == "mps":
+        mark.record()
+    else:
+        with of_kind.device(device):
+            mark.record()
+    return mark

@@ -7,8 +7,8 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
+from assay.benchmarks import limits
 from assay.benchmarks.descents import Case, fits, ready
-from assay.harness.models.machine import accelerators
 from assay.harness.results.errors import BadInput
 
 MODELS = ["reference"]
@@ -47,11 +47,11 @@ def test_descent_factor(race, report, model, ceilings, stopwatch, name):
     try:
         ceiling = ceilings(case.computed_in(model))
         if on_gpu := model.device.type != "cpu":
-            accelerators.forget_peak(model.device)
+            limits.forget_peak(model.device)
         with ready(model, case, stopwatch) as descent:
             descent.call()
             assert descent.descended, "something was not descended"
-            peak = accelerators.peak(model.device) if on_gpu else None
+            peak = limits.peak(model.device) if on_gpu else None
             rounds = race(descent.call, ROUNDS, ceilings={"product": ceiling})
     except BadInput as why:
         pytest.skip(str(why))

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from assay.benchmarks import limits
 from assay.benchmarks.descents import Case, fits, largest, ready
 from assay.harness.models.machine import accelerators
 
@@ -50,8 +51,8 @@ def test_largest_batch(benchmark, report, model):
         with ready(model, replace(Case(), rows=rows)) as descent:  # one pass, never in parts
             descent.call()
 
-    accelerators.forget_peak(model.device)
+    limits.forget_peak(model.device)
     most = benchmark.pedantic(lambda: largest(run, 16 * estimate), rounds=1, iterations=1)
     assert most >= 1
     report.figure(f"largest batch, {model.name}", "prompts", np.array([float(most)]))
-    report.also(estimate=estimate, peak=accelerators.peak(model.device))
+    report.also(estimate=estimate, peak=limits.peak(model.device))

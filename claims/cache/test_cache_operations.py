@@ -8,7 +8,8 @@ import pytest
 import torch
 from hypothesis import strategies as st
 
-from assay.fixtures.prompts import endings, other_ids, prompts, rearrangements
+from assay.fixtures.permutations import rearrangements
+from assay.fixtures.prompts import endings, other_ids, prompts
 from assay.harness.checking.laws import law
 from assay.harness.models.capabilities import caches
 from assay.harness.models.subject import encoders

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from assay.fixtures.prompts import chunkings, endings, prompts, rearrangements
+from assay.fixtures.permutations import rearrangements
+from assay.fixtures.prompts import chunkings, endings, prompts
 from assay.harness.checking.laws import law
 from assay.harness.models.capabilities import cache_histories, caches
 from assay.harness.operations import cache_operations

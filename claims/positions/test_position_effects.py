@@ -15,6 +15,7 @@ from assay.harness.checking.statistics import median, ratio_of_means, share
 from assay.harness.models import capabilities
 from assay.harness.models.subject import masks, positions
 from assay.harness.operations import variants
+from assay.harness.operations.position_rows import rows_replaced, rows_used
 
 POSITIONED = ["learned-positions", "causal", "lm-head", "position-ids", "mask-4d"]
 """Capabilities to give a model the positions of other tokens."""
@@ -265,17 +266,17 @@ def permuted(subject, prompt, orders):
 
 def under_noise(subject, prompt):
     """The same with noise of ten times the position embeddings' scale in place of their rows."""
-    table = positions.rows_used(subject)
+    table = rows_used(subject)
     generator = prompt.draws.generator(prompt.draws.numbers[0], "noise")
     noise = torch.randn(prompt.length, table.shape[1], generator=generator).to(table)
-    with positions.rows_replaced(subject, 10 * table.std() * noise):
+    with rows_replaced(subject, 10 * table.std() * noise):
         return next_token(subject, prompt.ids)
 
 
 def under_the_mean_row(subject, prompt):
     """The same with the mean row of the position embeddings at every position."""
-    mean = positions.rows_used(subject).mean(0)
-    with positions.rows_replaced(subject, mean.expand(prompt.length, -1)):
+    mean = rows_used(subject).mean(0)
+    with rows_replaced(subject, mean.expand(prompt.length, -1)):
         return next_token(subject, prompt.ids)
 
 

@@ -9,6 +9,7 @@ from assay.harness.checking.findings import Bound, finding
 from assay.harness.checking.statistics import share
 from assay.harness.models.capabilities import Missing
 from assay.harness.models.subject import positions
+from assay.harness.operations.position_rows import rows_replaced, rows_used
 
 SHIFTS = (1, 3, 10, 30)
 """Constants to add; each draw has one of those that fit into the context."""
@@ -32,7 +33,7 @@ def test_a_constant_added_to_learned_positions_changes_rows(subject, source, dra
             if not len(ids):
                 continue
             usual, shifted = last_row(subject, ids), last_row(subject, ids, shift)
-            with positions.rows_replaced(subject, positions.rows_used(subject).roll(shift, 0)):
+            with rows_replaced(subject, rows_used(subject).roll(shift, 0)):
                 restored = last_row(subject, ids, shift)
             distance = measures.apart(shifted, usual)
             sample.add(effect=distance > threshold, relative_distance=distance)

@@ -7,8 +7,8 @@ import torch
 from assay.harness.checking.findings import Bound, finding
 from assay.harness.checking.statistics import exact, highest, mean, median, rank_correlation
 from assay.harness.models.capabilities import Missing
-from assay.harness.models.subject import positions
 from assay.harness.operations import structure, variants
+from assay.harness.operations.position_rows import rows_used
 
 SHUFFLES = 100
 """Minimum number of shuffles to estimate chance."""
@@ -32,7 +32,7 @@ PUBLISHED = (
     control="the same rows in another order",
 )
 def test_neighbouring_positions_are_similar(subject, draws, sample):
-    table = positions.rows_used(subject)
+    table = rows_used(subject)
     at, pairs = neighbours(table, draws), random_pairs(table, draws)
     for name, rows in {"effect": table, "control": reordered(table, draws)}.items():
         square = structure.cosines(rows)
@@ -49,7 +49,7 @@ def test_neighbouring_positions_are_similar(subject, draws, sample):
     control="the same rows in another order",
 )
 def test_nearer_positions_are_more_similar(subject, draws, sample):
-    table = positions.rows_used(subject)
+    table = rows_used(subject)
     pairs = random_pairs(table, draws)
     nearness = -(pairs[:, 0] - pairs[:, 1]).abs().double()
     for name, rows in {"effect": table, "control": reordered(table, draws)}.items():
@@ -105,7 +105,7 @@ def test_cosines_of_dimensions_are_not_those_of_a_shuffle(subject, draws, sample
     draws=SHUFFLES,
 )
 def test_the_most_similar_dimensions_are_near_copies(subject, draws, sample):
-    table = positions.rows_used(subject)
+    table = rows_used(subject)
     pairs = structure.top_pairs(table)
     sample.details["top pairs"] = [f"{cosine:.3f} in ({i}, {j})" for i, j, cosine in pairs]
     top = pairs[0][2]
@@ -126,7 +126,7 @@ def test_the_most_similar_dimensions_are_near_copies(subject, draws, sample):
     draws=1,
 )
 def test_the_published_gpt2_has_the_published_pairs(subject, draws, sample):
-    table = positions.rows_used(subject)
+    table = rows_used(subject)
     if not structure.is_published_gpt2(table):
         raise Missing("the position table is not that of the published GPT-2")
     for name, rows in {"effect": table, "control": table.roll(-1, 1)}.items():
@@ -157,7 +157,10 @@ def reordered(table, draws):
 def tables_of(subject):
     """The subject's position embeddings, and those of its untrained twin as the control."""
     untrained = variants.untrained(subject)
-    return {"effect": positions.rows_used(subject), "control": positions.rows_used(untrained)}
+    return {
+        "effect": rows_used(subject),
+        "control": rows_used(untrained),
+    }
 
 
 def maps(sample, table):

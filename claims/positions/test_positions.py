@@ -14,6 +14,7 @@ from assay.harness.checking.laws import law
 from assay.harness.models import capabilities
 from assay.harness.models.capabilities import caches
 from assay.harness.models.subject import masks, meant, positions
+from assay.harness.operations.position_rows import rows_moved
 
 FAR = 512
 """Largest shift of positions: beyond it, float32 rounds rotary angles."""
@@ -90,7 +91,7 @@ def test_moving_rows_of_the_table_is_moving_position_ids(subject, draw, check):
         capabilities.require(subject, "mask-4d")
         mask = masks.causal(prompt.length, subject.dtype, subject.device)
     expected = check.reference(lambda s: s.rows(prompt.ids, positions=moved, mask=mask))
-    with positions.rows_moved(subject, order):
+    with rows_moved(subject, order):
         rows = subject.rows(prompt.ids, mask=mask)
     check.same(expected, rows)  # outside, as it may run the plain path again
     check.rejects(expected, lambda: subject.rows(prompt.ids, mask=mask), control="left")

@@ -19,7 +19,7 @@ import pytest
 
 from assay.harness.checking.bounds import Bound, NoDifference
 from assay.harness.results.errors import BadInput, printable, shortened
-from assay.harness.results.verdicts import Kind
+from assay.harness.results.verdicts import Kind, is_about_engines
 
 ROOT = Path(__file__).parents[2]
 """The folder of `claims`, `fixtures` and `harness`."""
@@ -31,11 +31,6 @@ FIELDS = ("id", "says", "needs", "source", "control", "bound", "enough", "toy", 
 """The arguments of `law` and `finding` that describe a claim."""
 
 PARAMETERS = type(pytest.param())
-
-
-def is_about_engines(needs: Iterable[str]) -> bool:
-    """Whether a claim that needs these capabilities is about what serves a model."""
-    return any(name.startswith("engine-") for name in needs)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from assay.harness.checking.catalogue import is_about_engines
 from assay.harness.checking.controls import Damage
 from assay.harness.checking.entries import NotAnExample
 from assay.harness.models import capabilities
@@ -24,7 +23,15 @@ from assay.harness.results.errors import (
     brief,
     shortened,
 )
-from assay.harness.results.verdicts import ERROR, STORED, UNAVAILABLE, Kind, Result, Verdict
+from assay.harness.results.verdicts import (
+    ERROR,
+    STORED,
+    UNAVAILABLE,
+    Kind,
+    Result,
+    Verdict,
+    is_about_engines,
+)
 
 if TYPE_CHECKING:
     from assay.harness.checking.profiles import Profile

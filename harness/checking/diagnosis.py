@@ -9,6 +9,8 @@ from torch import Tensor
 
 from assay.harness.models.machine.shortage import ENDS
 from assay.harness.models.machine.weights import rounding
+from assay.harness.models.reference import finiteness
+from assay.harness.models.reference.float64 import reference_of
 from assay.harness.models.reference.tolerances import TOLERANCES, farthest
 from assay.harness.models.subject import Subject
 from assay.harness.models.subject.memo import memo
@@ -58,6 +60,32 @@ def extent(
     if 0 < right < len(names) and bad == names[right:]:
         parts.append(f"right up to {names[right - 1]}, wrong from {names[right]} on")
     return "; ".join(parts)
+
+
+def overflow(subject: Subject) -> str:
+    """The token on which the model overflows and its float64 copy does not, in words, or empty.
+
+    Such a model breaks the law of finite numbers, by a finite error, and no other law.
+    """
+    try:
+        where = finiteness.of_vocabulary(subject)
+        if where and not finiteness.of_vocabulary(reference_of(subject)):
+            return f"the model overflows, at {where}"
+    except ENDS:
+        return ""  # the law's own error says more
+    return ""
+
+
+def repeats(subject: Subject) -> bool:
+    """Whether two passes over one prompt agree within the dtype's floor."""
+    try:
+        n = min(4, subject.context or 4)
+        ids = subject.content(torch.arange(n, device=subject.device)[None])
+        once, again = subject.rows(ids), subject.rows(ids)
+    except ENDS:  # the exception is its own finding
+        return True
+    floor = TOLERANCES[rounding(subject.model, subject.dtype)].floor
+    return all(apart.error <= floor for apart in farthest(again, once).values())
 
 
 @memo

@@ -23,7 +23,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from msgspec import structs
 
 from assay.harness.checking.check import NOT_NUMBERS, Broken, Check
@@ -33,9 +32,6 @@ from assay.harness.checking.controls import Controls, Damage
 from assay.harness.checking.examples import Examples
 from assay.harness.checking.record import Record
 from assay.harness.models.machine.shortage import ENDS
-from assay.harness.models.machine.weights import rounding
-from assay.harness.models.reference.float64 import reference_of
-from assay.harness.models.reference.tolerances import TOLERANCES, farthest
 from assay.harness.models.subject import Subject, edges, kept_rows, lengths
 from assay.harness.models.subject.clock import TOO_SLOW, Braked, ForwardClock
 from assay.harness.results.verdicts import (
@@ -159,13 +155,13 @@ def _examined(
         broken_by = broken
         record.add(broken.observed, broken.allowed)
         verdict, reason = Verdict.REFUTED, str(broken)
-        if not math.isfinite(broken.observed) and (why := _overflow(subject)):
-            return claim.result(subject, Verdict.INCONCLUSIVE, reason=why)
         from assay.harness.checking import diagnosis  # only a broken law needs it
 
+        if not math.isfinite(broken.observed) and (why := diagnosis.overflow(subject)):
+            return claim.result(subject, Verdict.INCONCLUSIVE, reason=why)
         counterexample = examples.counterexample(broken)
         cause = diagnosis.probed(subject, claim.needs) or counterexample.cause
-        if not repeats(subject):
+        if not diagnosis.repeats(subject):
             cause = "the model is not deterministic: it gives one prompt two outputs"
             reason += f"; {cause}"
         counterexample = structs.replace(counterexample, cause=cause)
@@ -246,22 +242,6 @@ def _short_of(subject: Subject, record: Record) -> str:
     return ""
 
 
-def _overflow(subject: Subject) -> str:
-    """The token on which the model overflows and its float64 copy does not, in words, or empty.
-
-    Such a model breaks the law of finite numbers, by a finite error, and no other law.
-    """
-    from assay.harness.models.reference import finiteness
-
-    try:
-        where = finiteness.of_vocabulary(subject)
-        if where and not finiteness.of_vocabulary(reference_of(subject)):
-            return f"the model overflows, at {where}"
-    except ENDS:
-        return ""  # the law's own error says more
-    return ""
-
-
 def _is_hidden(check: Check, reason: str) -> bool:
     """Whether a law is undecided only because of the rounding of 16 bits."""
     blunt = reason == _too_blunt(check.record) and check.record.detection.above_goal
@@ -271,15 +251,3 @@ def _is_hidden(check: Check, reason: str) -> bool:
 def _too_blunt(record: Record) -> str:
     """The reason of a law that is undecided only because it detects no small enough error."""
     return f"too blunt: {record.detection.blunt}"
-
-
-def repeats(subject: Subject) -> bool:
-    """Whether two passes over one prompt agree within the dtype's floor."""
-    try:
-        n = min(4, subject.context or 4)
-        ids = subject.content(torch.arange(n, device=subject.device)[None])
-        once, again = subject.rows(ids), subject.rows(ids)
-    except ENDS:  # the exception is its own finding
-        return True
-    floor = TOLERANCES[rounding(subject.model, subject.dtype)].floor
-    return all(apart.error <= floor for apart in farthest(again, once).values())

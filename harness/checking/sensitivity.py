@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -107,15 +107,3 @@ def smallest_size(sees: Callable[[float], bool], goal: float = math.inf) -> floa
     size = SIZES[place] if place < len(SIZES) else math.inf
     between = place > 0 and SIZES[place - 1] < goal < size
     return goal if between and sees(goal) else size
-
-
-def beyond_rounding(dtypes: Collection[str]) -> list[str]:
-    """For each dtype of 16 bits, by name: a line on the faults that only float32 would show."""
-    fine = GOALS[torch.float32].other
-    return [
-        f"{name}: laws need only see faults of {GOALS[dtype].one_shape:g} of a row, or of "
-        f"{GOALS[dtype].other:g} where two passes differ in shape; with --dtype=float32 they see "
-        f"{fine:g}"
-        for name, dtype in (("float16", torch.float16), ("bfloat16", torch.bfloat16))
-        if name in dtypes
-    ]

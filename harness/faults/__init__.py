@@ -4,9 +4,9 @@
 fault is in its copies too (the float64 reference copy, and saved and loaded ones), like a bug in
 a model's code.
 
-Other rooms import from this page and from two more: `kills`, which injects every fault into
-models and reports which claims notice, and `drifts`, changes of the library's interface.  The
-other modules are the catalogue, by kind of fault, and what it is made of.
+Other rooms import from this page and from `kills`, which injects every fault into models and
+reports which claims notice.  The other modules are the catalogue, by kind of fault, and what it
+is made of.
 """
 
 from __future__ import annotations

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from assay.harness.faults.calls import AttentionCall, CacheRead, ExpertsCall, Pass, own_cache
 from assay.harness.models.capabilities import releases
-from assay.harness.models.subject import Subject, compat
+from assay.harness.models.subject import Subject
+from assay.harness.models.subject.experts import functions_by_name
 from assay.harness.models.subject.roles import Bound
 
 GONE = object()
@@ -126,7 +127,7 @@ class Bed:
 
     def experts(self, modules: Sequence[nn.Module], name: str, change: Callable[..., Any]) -> None:
         """Let ``change(call)`` compute experts by ``name`` (`ExpertsCall`) for these modules."""
-        self._divert(compat.experts_functions(), ExpertsCall, modules, name, change)
+        self._divert(functions_by_name(), ExpertsCall, modules, name, change)
 
     def _divert(
         self,

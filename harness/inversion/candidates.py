@@ -26,6 +26,7 @@ from assay.harness.models.reference import precision
 from assay.harness.models.reference.tolerances import TOLERANCES, distance
 from assay.harness.models.subject import Subject, masks, positions
 from assay.harness.models.subject.memo import memo
+from assay.harness.operations import cache_operations
 
 ACCEPTED = 4.0
 """Multiple of the floor of the dtype's tolerance within which a state counts as the target's."""
@@ -80,7 +81,7 @@ class Prefixes:
             if branches(subject):
                 cache = caches.make(subject, "dynamic", rows, 0)
             elif target.depth and copies(subject):  # a cache that no block fills has no length
-                cache, copied = caches.growing(subject), True
+                cache, copied = cache_operations.growing(subject), True
         self.cache: Any = cache
         self.copied = copied
         self.passes = 0
@@ -228,7 +229,7 @@ def copies(subject: Subject) -> bool:
     if "cache" not in able or "blocks" not in able:
         return False
     try:
-        cache = caches.growing(subject)
+        cache = cache_operations.growing(subject)
     except (Missing, TypeError, ValueError, AttributeError) as error:
         pass_on(error)
         return False

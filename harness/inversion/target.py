@@ -16,6 +16,7 @@ from assay.harness.models.reference.tolerances import TOLERANCES, distance
 from assay.harness.models.subject import Subject, blocks, masks, positions
 from assay.harness.models.subject.memo import memo
 from assay.harness.operations.choices import check_choice
+from assay.harness.operations.position_rows import rows_used
 from assay.harness.results.errors import BadInput
 
 THROUGH = ("block", "head", "norm", "logits", "keys", "values")
@@ -106,7 +107,7 @@ class Target:
         if self.through == "logits":
             return subject.rows(ids, states=False, **inputs)["logits"]
         if self.through == "norm":
-            return blocks.head_input(subject, ids, **inputs)
+            return head_input(subject, ids, **inputs)
         if self.through in CACHED:
             return self.keys_or_values(subject, ids, **inputs).flatten(2)
         states = subject.block_output(self.depth, ids, **inputs)
@@ -206,7 +207,7 @@ def places_added(subject: Subject, n: int, slip: bool = False) -> Tensor:
     table = positions.position_table(subject)
     if table is None or table.weight.shape[1] != subject.hidden:
         return nothing
-    rows = positions.rows_used(subject)[:n]
+    rows = rows_used(subject)[:n]
     return rows[:1].expand(n, -1) if slip else rows
 
 
@@ -216,13 +217,42 @@ def head_inverse(subject: Subject) -> PseudoInverse:
     return PseudoInverse.of(head_of(subject).weight)
 
 
+class _HeadReached(Exception):
+    """Ends a pass before the head; caught in `head_input`."""
+
+
+def head_input(subject: Subject, ids: Tensor | None = None, **arguments: Any) -> Tensor:
+    """The output embedding's input: [batch, n, hidden], after the final norm.
+
+    Raises LookupError where there is no output embedding, or a pass does not run it.
+    """
+    blocks.find_arguments(subject)
+    head = subject.model.get_output_embeddings()
+    if head is None:
+        raise LookupError(f"{subject.name} has no output embedding")
+    states: list[Tensor] = []
+
+    def before(module: nn.Module, inputs: tuple[Any, ...]) -> None:
+        states.append(inputs[0])
+        raise _HeadReached
+
+    hook = head.register_forward_pre_hook(before)
+    try:
+        subject(ids, states=False, **arguments)
+    except _HeadReached:
+        return states[0]
+    finally:
+        hook.remove()
+    raise LookupError(f"{subject.name}: its output embedding was never run")
+
+
 @memo
 def _head_alone(subject: Subject) -> bool:
     """Whether the logits are the head's output itself, without a cap or scale."""
     head = head_of(subject)
     ids = subject.content(torch.arange(3, device=subject.device)[None] * 5)
     logits = subject.rows(ids, states=False)["logits"]
-    product = F.linear(blocks.head_input(subject, ids), head.weight, getattr(head, "bias", None))
+    product = F.linear(head_input(subject, ids), head.weight, getattr(head, "bias", None))
     if product.shape != logits.shape:
         return False
     return bool((distance(product, logits) <= TOLERANCES[subject.dtype].floor).all())

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from assay.harness.models.capabilities import Missing, require
+from assay.harness.models.machine.allocation import allocated
 from assay.harness.models.machine.shortage import ENDS, pass_on
-from assay.harness.models.machine.weights import allocated
 from assay.harness.models.reference.copying import copy_model
 from assay.harness.models.reference.tolerances import bit_equal, one_bit_off
 from assay.harness.models.subject import Subject, experts, lora

@@ -12,9 +12,12 @@ from torch.nn.functional import one_hot
 
 from assay.harness.checking.reference import Reference
 from assay.harness.models.capabilities.serving import Answer
-from assay.harness.models.reference.tolerances import Tolerance, farthest, row_lengths
+from assay.harness.models.reference.tolerances import Tolerance, farthest
 from assay.harness.models.subject import Subject
 from assay.harness.models.subject.rows import Rows
+
+MASKED = 1e30
+"""Numbers this large are no logits: a float64 copy may mask by another dtype's largest number."""
 
 
 def scored(subject: Subject, request: Sequence[int], tokens: Sequence[int]) -> Rows:
@@ -94,3 +97,13 @@ def _worst(expected: Reference, numbers: Tensor, gap: float) -> float:
     if (mask := expected.row_mask(gap)) is not None:
         numbers = torch.where(mask[0], numbers, 0.0)
     return float(numbers.max())
+
+
+def row_lengths(rows: Tensor) -> Tensor:
+    """The lengths of ``rows`` [..., features] in float64: [...].
+
+    Without the largest numbers of their dtype, by which some models mask what is no token.
+    """
+    most = min(torch.finfo(rows.dtype).max / 2, MASKED)
+    exact = rows.double()
+    return torch.linalg.vector_norm(torch.where(exact.abs() < most, exact, 0.0), dim=-1)

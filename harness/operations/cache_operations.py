@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import transformers
 from torch import Tensor
 
 from assay.harness.models.capabilities import Missing, caches
-from assay.harness.models.subject import Subject
+from assay.harness.models.subject import Subject, compat
 
 ROW_OPERATIONS = ("reorder_cache", "batch_select_indices", "batch_repeat_interleave")
 """Operations of transformers' caches on the rows of a batch."""
@@ -23,6 +24,22 @@ def fill_cache(
     """
     cache = caches.make(subject, kind, ids.shape[0], ids.shape[1] + spare)
     return subject(ids, cache=cache, keep=True, states=False, **options).cache
+
+
+def growing(subject: Subject) -> Any:
+    """A fresh cache that grows with its input: keys and values, or a recurrent state.
+
+    Raises `Missing` where the model takes no cache, or makes one of its own type.
+    """
+    if subject.cache_argument is None:
+        raise Missing("the model's forward takes no cache")
+    compat.require_cache_objects(subject.model)
+    caches.require_common_kind(subject)
+    own = compat.configured_cache(subject.config)
+    compat.require_room_for_state(subject.model, own)
+    if not subject.is_encoder_decoder:
+        return own
+    return transformers.EncoderDecoderCache(own, transformers.DynamicCache())
 
 
 def rearrange(cache: Any, operation: str, rows: Tensor) -> Any:
@@ -46,7 +63,7 @@ def take_drafts_back(subject: Subject, ids: Tensor, drafts: Tensor, early: bool)
     As in assisted decoding, the cache first switches to recording what it drops (``early``: before
     it reads the prompt).  Raises `Missing` where a cache cannot.
     """
-    cache = caches.growing(subject)
+    cache = growing(subject)
     if early:
         _record(cache)
     cache = subject(ids, cache=cache, keep=True, states=False).cache

@@ -21,8 +21,9 @@ from torch import Tensor, nn
 
 from assay.harness.checking.comparing import Unsettled
 from assay.harness.models import capabilities
+from assay.harness.models.capabilities.parts import layers_kept
 from assay.harness.models.machine.shortage import pass_on
-from assay.harness.models.subject import Subject, blocks
+from assay.harness.models.subject import Subject
 from assay.harness.models.subject.memo import memo
 from assay.harness.models.subject.roles import Role
 from assay.harness.operations import generation, generation_settings
@@ -189,7 +190,7 @@ def draft(
     if drafter == "early exit":
         options |= {"assistant_early_exit": 1, "prompt_lookup_num_tokens": None}
     early = drafter == "early exit"
-    with watch_passes(subject) as drafts, blocks.layers_kept(subject) if early else nullcontext():
+    with watch_passes(subject) as drafts, layers_kept(subject) if early else nullcontext():
         generated = generation.scores(subject, ids, "assisted", cached=True, **options)
     unread = 1 if subject.is_encoder_decoder else ids.shape[1]
     drafts.settle(generated.ids[0], plain.ids[0], unread)

@@ -16,9 +16,10 @@ from assay.harness.models.machine import accelerators
 from assay.harness.models.machine.shortage import pass_on
 from assay.harness.models.reference.float64 import reference_of
 from assay.harness.models.reference.float64_copies import widened
-from assay.harness.models.reference.tolerances import Tolerance, farthest, row_lengths
+from assay.harness.models.reference.tolerances import Tolerance, farthest
 from assay.harness.models.subject import Rows, Subject, encoders, roles, rotations
-from assay.harness.operations.generation_settings import library_settings
+from assay.harness.operations.answers import row_lengths
+from assay.harness.operations.generation_settings import for_generate, library_settings
 from assay.harness.results.errors import Missing, first_line, refusals
 
 NEW_TOKENS = 6
@@ -187,7 +188,7 @@ def _generate(
         with library_settings(model), refused:
             return model.generate(
                 ids,
-                **roles.for_generate(mask=torch.ones_like(ids) if mask is None else mask),
+                **for_generate(mask=torch.ones_like(ids) if mask is None else mask),
                 max_new_tokens=tokens,
                 min_new_tokens=tokens if fewest is None else fewest,
                 return_dict_in_generate=True,
@@ -203,7 +204,7 @@ def _forced(subject: Subject, prompt: Tensor, ids: Tensor) -> Any:
     bound.  Raises `Missing` where the model does not generate in float64.
     """
     options: dict[str, Any] = {"do_sample": False, "output_logits": True}
-    options |= roles.for_generate(keep=False)
+    options |= for_generate(keep=False)
 
     def generate() -> Any:
         forced = LogitsProcessorList([_Forced(ids)])
@@ -281,7 +282,7 @@ def scores(
     if mode in CACHING and not cached:
         mode = "greedy"
     options = {"output_logits": True, "output_scores": True, **MODES[mode], **options}
-    options |= roles.for_generate(keep=cached, cache=(subject.cache_argument, cache))
+    options |= for_generate(keep=cached, cache=(subject.cache_argument, cache))
     try:
         with refusals(mode), refusals(mode, "prefill chunking without a cache"):
             output = _generate(subject, ids, mask=mask, **options)
@@ -388,7 +389,7 @@ def beams(subject: Subject, ids: Tensor, cached: bool) -> Beams:
         output = _generate(
             subject,
             ids,
-            **roles.for_generate(keep=cached),
+            **for_generate(keep=cached),
             do_sample=False,
             num_beams=BEAMS,
             output_logits=True,

@@ -7,7 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from torch import Tensor
 from transformers import GenerationConfig
+
+from assay.harness.models.subject import roles
 
 MOST_ENDS = 8
 """End tokens that beam search allows for, in any vocabulary: more are reduced to the first one."""
@@ -41,3 +44,22 @@ def library_settings(model: Any) -> Iterator[None]:
         yield
     finally:
         model.generation_config = own
+
+
+def for_generate(
+    mask: Tensor | None = None,
+    keep: bool | None = None,
+    cache: tuple[str | None, Any] = (None, None),
+) -> dict[str, Any]:
+    """Arguments of transformers' ``generate``: a padding ``mask`` [batch, n] of the prompt,
+    whether to ``keep`` a cache, and the name and value of a ``cache`` to continue from.
+    """
+    arguments: dict[str, Any] = {}
+    if mask is not None:
+        arguments[roles.SPELLINGS[roles.Role.MASK][0]] = mask  # with an encoder, its own
+    if keep is not None:
+        arguments[roles.SPELLINGS[roles.Role.KEEP][0]] = keep
+    name, filled = cache
+    if filled is not None:
+        arguments[str(name)] = filled
+    return arguments

@@ -22,7 +22,7 @@ from typing import Any
 from torch import Tensor
 
 from assay.harness.models.reference.float64_copies import same_rows
-from assay.harness.models.subject import Subject, compat
+from assay.harness.models.subject import Subject, compat, experts
 from assay.harness.models.subject.rows import Rows
 from assay.harness.operations import ranks, variants
 from assay.harness.operations.generation import Generated
@@ -241,7 +241,7 @@ def _load(processes: Processes, subject: Subject, plan: str) -> list[str]:
         source = Source(
             *(subject.name, folder, f"{own.__module__}:{own.__qualname__}", subject.dtype),
             attention=subject.attention,
-            experts=tuple(name for _, name in compat.settings(own_model, compat.EXPERTS)),
+            experts=tuple(name for _, name in compat.settings(own_model, experts.IMPLEMENTATION)),
             attends=subject.settings.attends,
             sow=() if subject.injected is None else subject.injected.elsewhere,
         )

@@ -26,7 +26,7 @@ from torch import Tensor, distributed
 
 from assay.harness.models.capabilities import releases
 from assay.harness.models.machine.shortage import ENDS, shortage
-from assay.harness.models.subject import Subject, compat
+from assay.harness.models.subject import Subject, compat, experts
 from assay.harness.models.subject.rows import Rows
 from assay.harness.models.subject.settings import SubjectSettings
 from assay.harness.operations import generation, training
@@ -100,8 +100,8 @@ def load(rank: Rank, plan: str, source: Source, sizes: dict[str, int]) -> list[s
             **releases.parallel(sizes),
             **compat.in_dtype(source.dtype),
         )
-    configs = [config for config, _ in compat.settings(model, compat.EXPERTS)]
-    compat.restore(list(zip(configs, source.experts, strict=True)), compat.EXPERTS)
+    configs = [config for config, _ in compat.settings(model, experts.IMPLEMENTATION)]
+    compat.restore(list(zip(configs, source.experts, strict=True)), experts.IMPLEMENTATION)
     model.eval().requires_grad_(False)
     if source.sow:
         named(source.sow[0])(model, *source.sow[1:])

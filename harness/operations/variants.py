@@ -16,8 +16,8 @@ from transformers import PreTrainedModel
 from assay.harness.models.capabilities import Missing, releases, require
 from assay.harness.models.loading import loading
 from assay.harness.models.machine import memory
+from assay.harness.models.machine.allocation import allocated
 from assay.harness.models.machine.shortage import pass_on
-from assay.harness.models.machine.weights import allocated
 from assay.harness.models.reference.copying import cast, copy_model
 from assay.harness.models.reference.modified import of_same_code
 from assay.harness.models.reference.tolerances import bit_equal, one_bit_off
@@ -26,6 +26,12 @@ from assay.harness.models.subject.memo import memo
 from assay.harness.models.subject.provenance import UNTRAINED
 from assay.harness.models.subject.wrapped import Wrapped
 from assay.harness.results.errors import REFUSALS, BadInput, brief, first_line, mixes_dtypes
+
+SHARD = 100_000_000
+"""Bytes of a file of a large model that is saved and loaded, if no single weight has more."""
+
+COPIES = 1 / 3
+"""Share of the free memory that copies of a model may take for the whole run."""
 
 
 @memo
@@ -58,7 +64,7 @@ def saved(subject: Subject) -> Iterator[str]:
     """
     require(subject, "weights-in-memory")
     require(subject, "saving")
-    size: int | str = "1000GB" if fits_twice(subject) else memory.SHARD
+    size: int | str = "1000GB" if fits_twice(subject) else SHARD
     with tempfile.TemporaryDirectory() as folder:
         with unchanged_configuration(subject.model):
             subject.model.save_pretrained(folder, max_shard_size=size)
@@ -96,10 +102,15 @@ def _by_own_class(subject: Subject, folder: str, dtype: torch.dtype) -> PreTrain
     return model
 
 
+def holds_copies(device: torch.device, size: int) -> bool:
+    """Whether copies of ``size`` bytes may stay in the memory of ``device``."""
+    return size <= COPIES * memory.free(device)
+
+
 def fits_twice(subject: Subject) -> bool:
     """Whether free memory holds another model of the subject's size."""
     size = sum(weight.numel() * weight.itemsize for weight in subject.model.parameters())
-    return memory.holds_copies(subject.device, size)
+    return holds_copies(subject.device, size)
 
 
 def share_equal_weights(model: PreTrainedModel, loaded: PreTrainedModel) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from typing import Any
 
 import pytest
+import torch
 from msgspec.structs import replace
 
-from assay.harness.checking.sensitivity import beyond_rounding
+from assay.harness.checking.sensitivity import GOALS
 from assay.harness.models.loading import runs
 from assay.harness.models.machine.devices import AUTO
 from assay.harness.plugin import options, selection, toy
@@ -308,3 +309,15 @@ class Recorder:
         if self.request.claims or self.request.replay is not None or any(narrowed):
             return False
         return selection.has_all_claims(self.config)
+
+
+def beyond_rounding(dtypes: Collection[str]) -> list[str]:
+    """For each dtype of 16 bits, by name: a line on the faults that only float32 would show."""
+    fine = GOALS[torch.float32].other
+    return [
+        f"{name}: laws need only see faults of {GOALS[dtype].one_shape:g} of a row, or of "
+        f"{GOALS[dtype].other:g} where two passes differ in shape; with --dtype=float32 they see "
+        f"{fine:g}"
+        for name, dtype in (("float16", torch.float16), ("bfloat16", torch.bfloat16))
+        if name in dtypes
+    ]

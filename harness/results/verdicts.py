@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -29,6 +30,11 @@ class Kind(StrEnum):
 
     LAW = "law"
     FINDING = "finding"
+
+
+def is_about_engines(needs: Iterable[str]) -> bool:
+    """Whether a claim that needs these capabilities is about what serves a model."""
+    return any(name.startswith("engine-") for name in needs)
 
 
 DECADES = 16.0

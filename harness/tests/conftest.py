@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from torch.utils._python_dispatch import _disable_current_modes
 
-from assay.harness.models.machine import accelerators, weights
+from assay.harness.models.machine import accelerators, allocation
 from assay.harness.plugin.request import RunRequest
 from assay.harness.tests.support import sessions
 from assay.harness.tests.support.ci import pytest_sessionfinish, pytest_terminal_summary  # noqa: F401
@@ -50,7 +50,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def itself() -> Iterator[None]:
     """The machine rounds and allocates as it does, whatever is emulated in the tests' own run."""
     with _disable_current_modes(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(weights, "MOVES", [])
+        patch.setattr(allocation, "MOVES", [])
         yield
 
 

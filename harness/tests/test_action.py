@@ -50,6 +50,7 @@ def step(folder: Path, **inputs: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.nightly
 def test_a_sound_model_passes_and_is_summed_up(tmp_path: Path) -> None:
     (tmp_path / "summary.md").write_text("before\n")
     done = step(tmp_path, model="tiny:gpt2", options="--claim=C1 --profile=glance")

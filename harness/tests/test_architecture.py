@@ -103,3 +103,24 @@ def test_no_code_but_a_law_and_its_faults_names_the_law():
 def test_what_the_body_of_a_law_can_call_is_little():
     public = [name for name in dir(Check(toy("gpt2"))) if not name.startswith("_")]
     assert len(public) <= 18, public
+
+
+def loaded_by(path: Path, loaded: set[Path]) -> set[Path]:
+    """The source files that importing a file loads, added to ``loaded``; not those of tests."""
+    if path not in loaded:
+        loaded.add(path)
+        body = [each for each in tree(path).body if isinstance(each, ast.Import | ast.ImportFrom)]
+        for name in imported(ast.Module(body, [])):
+            parts = name.split(".")
+            for end in range(1, len(parts) + 1):
+                whole = ROOT.joinpath(*parts[:end])
+                for file in (whole / "__init__.py", whole.with_suffix(".py")):
+                    if file.is_file():
+                        loaded_by(file, loaded)
+    return loaded
+
+
+def test_a_claim_pulls_in_little():
+    files = loaded_by(ROOT / "claims" / "cache" / "test_cache.py", set())
+    assert len(files) > 50
+    assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in files) <= 7000

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
-import pytest
 import yaml
 
 from assay import harness
@@ -65,30 +63,29 @@ def test_the_reference_has_every_option() -> None:
     assert not [name for name in declared.names if f"`{name}" not in page]
 
 
-@pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.name)
-def test_commands_in_pages_exist(page) -> None:
-    commands = set(re.findall(r"(?:^|`)assay ([a-z]+)\b", page.read_text(), re.MULTILINE))
-    assert commands <= COMMANDS.keys()
+def test_commands_in_pages_exist() -> None:
+    for page in DOCS.glob("*.md"):
+        commands = set(re.findall(r"(?:^|`)assay ([a-z]+)\b", page.read_text(), re.MULTILINE))
+        assert commands <= COMMANDS.keys(), page
 
 
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *DOCS.glob("*.md"), *DOCS.glob("defects/*.md")])
 LINK = re.compile(r"\]\(([^)#\s]+)(?:#[^)]*)?\)")
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_links_in_documents_lead_somewhere(path: Path) -> None:
-    links = [link for link in LINK.findall(path.read_text()) if "://" not in link]
-    assert not [link for link in links if not (path.parent / link).exists()]
+def test_links_in_documents_lead_somewhere() -> None:
+    for path in DOCUMENTS:
+        links = [link for link in LINK.findall(path.read_text()) if "://" not in link]
+        assert not [link for link in links if not (path.parent / link).exists()], path
 
 
 def test_the_front_page_fits_a_few_screens() -> None:
     assert len((ROOT / "README.md").read_text().splitlines()) <= 200
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_no_page_is_longer_than_250_lines(path: Path) -> None:
+def test_no_page_is_longer_than_250_lines() -> None:
     """A longer one is about several subjects, or of several kinds, and is split by them."""
-    assert len(path.read_text().splitlines()) <= 250
+    assert [path for path in DOCUMENTS if len(path.read_text().splitlines()) > 250] == []
 
 
 def test_the_promises_are_linked_and_name_the_test_that_shows_them() -> None:

@@ -64,10 +64,10 @@ def make(subject: Subject, kind: str, batch: int, length: int) -> Any:
             return compat.static_cache(subject.model, config, batch, room)
         if kind == "offloaded":
             _require_accelerator(subject)
-            _require_common_kind(subject)
+            require_common_kind(subject)
             return compat.offloaded_cache(config)
         if kind == "quantised":
-            _require_common_kind(subject)
+            require_common_kind(subject)
             return transformers.QuantizedCache(backend="fp8", config=config)
     except (TypeError, ValueError, AttributeError, ImportError, LookupError) as error:
         why = first_line(error)
@@ -86,23 +86,7 @@ def most_keys(subject: Subject) -> int | None:
     return subject.config.max_seq_len if subject.config.model_type == "mpt" else None
 
 
-def growing(subject: Subject) -> Any:
-    """A fresh cache that grows with its input: keys and values, or a recurrent state.
-
-    Raises `Missing` where the model takes no cache, or makes one of its own type.
-    """
-    if subject.cache_argument is None:
-        raise Missing("the model's forward takes no cache")
-    compat.require_cache_objects(subject.model)
-    _require_common_kind(subject)
-    own = compat.configured_cache(subject.config)
-    compat.require_room_for_state(subject.model, own)
-    if not subject.is_encoder_decoder:
-        return own
-    return transformers.EncoderDecoderCache(own, transformers.DynamicCache())
-
-
-def _require_common_kind(subject: Subject) -> None:
+def require_common_kind(subject: Subject) -> None:
     """Raise `Missing` where the model makes a cache of its own type, not one of the library's."""
     if own := _own_kind(subject):
         raise Missing(f"the model makes a cache of its own type, a {own}")
@@ -178,7 +162,7 @@ def _require_static(subject: Subject) -> None:
     if getattr(subject.model, "_supports_static_cache", None) is False:
         declaration = "_supports_static_cache = False"
         raise Missing(f"the model declares no support for static caches ({declaration})")
-    _require_common_kind(subject)
+    require_common_kind(subject)
 
 
 def _slides(subject: Subject) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
 
@@ -20,7 +22,6 @@ from assay.harness.models.machine.weights import is_quantised, packed
 from assay.harness.models.reference import float64
 from assay.harness.models.subject import (
     Subject,
-    blocks,
     compat,
     configuration,
     lora,
@@ -220,6 +221,20 @@ def _own_prompt(subject: Subject) -> None:
         raise Missing("the prompt is the encoder's, and the decoder's start holds no drafts")
 
 
+@contextmanager
+def layers_kept(subject: Subject, first: int | None = None) -> Iterator[None]:
+    """Run only the ``first`` blocks in a block of code, where the model's code reads their number
+    in every pass; afterwards the number is the former one, even if the code set another.
+    """
+    config = subject.config
+    usual = config.num_hidden_layers
+    try:
+        config.num_hidden_layers = usual if first is None else first
+        yield
+    finally:
+        config.num_hidden_layers = usual
+
+
 @capability("early-exit")
 def _early_exit(subject: Subject) -> None:
     """The head reads the first blocks alone where ``num_hidden_layers`` is lowered in between."""
@@ -234,7 +249,7 @@ def _early_exit(subject: Subject) -> None:
     ids = prompt(subject)
     whole = subject.rows(ids, states=False)
     try:
-        with blocks.layers_kept(subject, 1):
+        with layers_kept(subject, 1):
             first = subject.rows(ids, states=False)["logits"]
             if torch.equal(first, whole["logits"]):
                 raise Missing("the model ignores num_hidden_layers and runs all blocks")

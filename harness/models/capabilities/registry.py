@@ -7,23 +7,15 @@ from __future__ import annotations
 
 import functools
 import importlib
-import math
 import re
 from collections.abc import Callable
 from pathlib import Path
 
-from assay.harness.models.machine.shortage import ENDS, shortage
-from assay.harness.models.reference import slices
+from assay.harness.models.machine.shortage import shortage
 from assay.harness.models.subject import Subject
 from assay.harness.models.subject.clock import Braked, ForwardClock
 from assay.harness.models.subject.memo import memo
 from assay.harness.results.errors import REFUSALS, Missing, Unavailable, brief
-
-NO_TIME = "not found out: no time was left"
-"""The reason of a capability whose probe did not begin."""
-
-OF_FOLDERS = ("files", "gguf-file", "tokenizer", "own-adapter")
-"""Capabilities of what a model was loaded from, as are those of texts."""
 
 
 class Capabilities:
@@ -32,7 +24,8 @@ class Capabilities:
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
         self._reasons: dict[str, str | None] = dict(subject.own_capabilities or {})
-        self._slow: dict[str, str] = {}
+        self.slow: dict[str, str] = {}
+        """Capabilities whose probe was too slow, with the pass that was."""
         self.unavailable: set[str] = set()
         """Those that were asked for and are missing for another reason than the model."""
 
@@ -72,18 +65,6 @@ class Capabilities:
     def __contains__(self, name: str) -> bool:
         return self.why_missing(name) is None
 
-    def all(self, brake: float = math.inf) -> dict[str, str | None]:
-        """Every capability by name, with None or why it is missing.
-
-        Once a pass has taken more than ``brake`` seconds, the remaining ones are not found out;
-        with a brake of 0 no probe begins.
-        """
-        if self.subject.own_capabilities is not None:
-            return dict(self.subject.own_capabilities)
-        if not brake:
-            return {name: self._reasons.get(name, NO_TIME) for name in names()}
-        return {name: self._described(name, brake) for name in names()}
-
     def was_probed(self, name: str) -> bool:
         """Whether a probe has already said whether the subject has the capability ``name``."""
         return name in self._reasons
@@ -92,35 +73,14 @@ class Capabilities:
         """`why_missing`; raises `Braked` where a pass of the probe takes more than ``brake``
         seconds, and at once when asked again.
         """
-        if name in self._slow:
-            raise Braked(self._slow[name])
+        if name in self.slow:
+            raise Braked(self.slow[name])
         try:
             with ForwardClock(brake, each=True).watching(self.subject):
                 return self.why_missing(name)
         except Braked as braked:
-            self._slow[name] = str(braked)
+            self.slow[name] = str(braked)
             raise
-
-    def why_missing_in_record(self, name: str, brake: float = math.inf) -> str | None:
-        """`why_missing_within`, for a record: of a large model that was not asked, its slice is.
-
-        A slice has neither the model's files nor its tokenizer: the model is asked for those.
-        """
-        if name not in self._reasons and _modules()[name] != "text" and name not in OF_FOLDERS:
-            part = slices.part_of(self.subject)
-            if isinstance(part, slices.Slice):
-                return probe(part.subject).why_missing_within(brake, name)
-        return self.why_missing_within(brake, name)
-
-    def _described(self, name: str, brake: float) -> str | None:
-        if self._slow and name not in self._reasons:
-            return f"not found out: {next(iter(self._slow.values()))}"
-        try:
-            return self.why_missing_in_record(name, brake)
-        except Braked as braked:
-            return f"not found out: {braked}"
-        except ENDS as error:
-            return f"not found out: {shortage(error) or brief(error)}"
 
 
 @memo
@@ -151,11 +111,11 @@ REGISTERED = re.compile(r'^@capability\("([\w-]+)"\)$', re.MULTILINE)
 
 def names() -> list[str]:
     """The names of all capabilities, in the order in which reports list them."""
-    return list(_modules())
+    return list(modules())
 
 
 @functools.cache
-def _modules() -> dict[str, str]:
+def modules() -> dict[str, str]:
     """Capability name → the module of this folder that registers its probe."""
     files = sorted(Path(__file__).parent.glob("*.py"))
     return {name: file.stem for file in files for name in REGISTERED.findall(file.read_text())}
@@ -164,7 +124,7 @@ def _modules() -> dict[str, str]:
 def _probe(name: str) -> Callable[[Subject], None]:
     """The probe of a capability; imports its module; KeyError for an unknown name."""
     if name not in PROBES:
-        importlib.import_module(f"{__package__}.{_modules()[name]}")
+        importlib.import_module(f"{__package__}.{modules()[name]}")
     return PROBES[name]
 
 

@@ -28,7 +28,7 @@ from assay.harness.models.loading.checkpoints import (
     inspect_checkpoint,
     refuse_short_context,
 )
-from assay.harness.models.machine import accelerators, quantised_weights, weights
+from assay.harness.models.machine import accelerators, allocation, quantised_weights, weights
 from assay.harness.models.machine import placement as placing
 from assay.harness.models.machine.devices import (
     DTYPES,
@@ -39,7 +39,7 @@ from assay.harness.models.machine.devices import (
 )
 from assay.harness.models.machine.placement import Placement
 from assay.harness.models.machine.shortage import ENDS, MEMORY, shortage
-from assay.harness.models.subject import Subject, compat
+from assay.harness.models.subject import Subject, compat, experts
 from assay.harness.models.subject.wrapped import Wrapped
 from assay.harness.results.errors import BadInput, Missing, brief, listed
 from assay.harness.results.quiet import quiet
@@ -364,7 +364,7 @@ def _ready(loaded: Loaded, device: torch.device) -> Loaded:
     if loaded.model.dtype == torch.float64:
         # The default for MoE models is a grouped product, which has no float64 kernel.
         with suppress(Missing):
-            compat.set_experts(loaded.model, "eager")
+            experts.switch(loaded.model, "eager")
     module.eval().requires_grad_(False)
-    weights.allocated(module)
+    allocation.allocated(module)
     return loaded

@@ -14,7 +14,6 @@ import torch
 from msgspec.structs import replace
 
 from assay import harness
-from assay.harness.models import capabilities
 from assay.harness.models.capabilities import recorded, releases
 from assay.harness.models.loading import configured
 from assay.harness.models.machine import accelerators, placement
@@ -139,7 +138,7 @@ def describe_subject(subject: Subject, brake: float = math.inf) -> SubjectRecord
 
 
 def _described(subject: Subject, brake: float) -> SubjectRecord:
-    reasons, direction = capabilities.probe(subject).all(brake), meant.direction(subject)
+    reasons, direction = recorded.reasons(subject, brake), meant.direction(subject)
     return replace(
         describe_in_short(subject),
         context=_context(subject, brake),

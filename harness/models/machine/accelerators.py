@@ -110,20 +110,6 @@ def total(device: torch.device) -> int | None:
     return int(of_kind.mem_get_info(device)[1])
 
 
-def peak(device: torch.device) -> int | None:
-    """The most bytes that tensors took since `forget_peak`; None where torch does not count."""
-    of_kind = module(device.type)
-    counted = getattr(of_kind, "max_memory_allocated", None)
-    return int(counted(device)) if counted is not None else None
-
-
-def forget_peak(device: torch.device) -> None:
-    """Count the peak of memory from now on."""
-    forget = getattr(module(device.type), "reset_peak_memory_stats", None)
-    if forget is not None:
-        forget(device)
-
-
 def release(kind: str | None = None) -> None:
     """Give the memory that torch keeps for reuse back, so that others can have it."""
     kind = kind or kind_here() or ""
@@ -132,33 +118,6 @@ def release(kind: str | None = None) -> None:
         return
     here = general(kind)
     (here if hasattr(here, "empty_cache") else of_kind).empty_cache()  # there since 2.9
-
-
-def cache_bytes(device: torch.device) -> int | None:
-    """Bytes of the accelerator's second-level cache; None where torch does not know."""
-    of_kind = module(device.type)
-    about = getattr(of_kind, "get_device_properties", None)
-    if about is None or device.type == "mps":
-        return None
-    size = getattr(about(device), "L2_cache_size", None)
-    return int(size) if size else None
-
-
-def event(device: torch.device) -> Any:
-    """An event with a time, set now in the stream of ``device``; None where there are none."""
-    of_kind = module(device.type)
-    made = getattr(of_kind, "Event", None)
-    if made is None:
-        made = getattr(getattr(of_kind, "event", None), "Event", None)  # as torch.mps has it
-    if made is None:
-        return None
-    mark = made(enable_timing=True)
-    if device.type == "mps":
-        mark.record()
-    else:
-        with of_kind.device(device):
-            mark.record()
-    return mark
 
 
 def forked(device: torch.device) -> Any:

@@ -33,6 +33,16 @@ Layout = Callable[[str, Tensor], tuple[int, tuple[int, ...]]]
 """Name and tensor → the start address modulo `LINE`, and the strides."""
 
 
+MOVES: list[Callable[[nn.Module], None]] = []
+"""What moves the tensors of every model that is loaded or copied."""
+
+
+def allocated(model: nn.Module) -> None:
+    """Move the tensors of a model that was loaded or copied, where a run emulates that."""
+    for move in MOVES:
+        move(model)
+
+
 @contextmanager
 def odd() -> Iterator[None]:
     """Within a block, the tensors of loaded or copied models begin at odd multiples of 8 bytes.
@@ -45,12 +55,12 @@ def odd() -> Iterator[None]:
         if not weights.is_dispatched(model):
             move(model, lambda _, tensor: (draws.choice(ODD), tensor.stride()))
 
-    before = weights.MOVES[:]
-    weights.MOVES[:] = [move_to_odd]
+    before = MOVES[:]
+    MOVES[:] = [move_to_odd]
     try:
         yield
     finally:
-        weights.MOVES[:] = before
+        MOVES[:] = before
 
 
 @contextmanager

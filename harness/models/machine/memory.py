@@ -16,18 +16,6 @@ def free(device: torch.device) -> int:
     return accelerators.free(device)
 
 
-SHARD = 100_000_000
-"""Bytes of a file of a large model that is saved and loaded, if no single weight has more."""
-
-COPIES = 1 / 3
-"""Share of the free memory that copies of a model may take for the whole run."""
-
-
-def holds_copies(device: torch.device, size: int) -> bool:
-    """Whether copies of ``size`` bytes may stay in the memory of ``device``."""
-    return size <= COPIES * free(device)
-
-
 def give_back() -> None:
     """Collect cycles, and return the freed memory to the system where the C library keeps it.
 

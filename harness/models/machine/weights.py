@@ -5,7 +5,7 @@ Which packages quantised a module is read off the module: the libraries have no 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor, nn
@@ -24,15 +24,6 @@ PACKAGES = (
     *("aqlm", "auto_round", "eetq", "fbgemm", "spqr", "vptq", "transformers.integrations"),
 )
 """Where the classes of quantised modules and tensors are from."""
-
-MOVES: list[Callable[[nn.Module], None]] = []
-"""What moves the tensors of every model that is loaded or copied (`machine.allocation`)."""
-
-
-def allocated(model: nn.Module) -> None:
-    """Move the tensors of a model that was loaded or copied, where a run emulates that."""
-    for move in MOVES:
-        move(model)
 
 
 def is_dispatched(model: nn.Module) -> bool:

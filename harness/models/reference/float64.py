@@ -5,22 +5,12 @@ It is made at its first use (`harness.models.reference.float64_copies`).
 
 from __future__ import annotations
 
-from contextlib import ExitStack, suppress
-from dataclasses import replace
-
 import torch
 
-from assay.harness.models.machine.weights import (
-    dense_sizes,
-    offloaded,
-)
-from assay.harness.models.reference.slices import Slice, part_of
+from assay.harness.models.machine.weights import dense_sizes, offloaded
 from assay.harness.models.subject import Subject
-from assay.harness.models.subject.drawing import Drawn
-from assay.harness.models.subject.lengths import LONG
 from assay.harness.models.subject.memo import memo
-from assay.harness.models.subject.settings import SubjectSettings
-from assay.harness.results.errors import REFUSALS, Missing
+from assay.harness.results.errors import Missing
 
 
 def reference_of(subject: Subject) -> Subject:
@@ -34,7 +24,13 @@ def reference_of(subject: Subject) -> Subject:
     if subject.reference is None:
         for why in _refusals(subject):
             raise Missing(why)
-        subject.reference = _built(subject)
+        from assay.harness.models.reference import float64_copies
+
+        try:
+            subject.reference = float64_copies.reference(subject, streams(subject), reference_of)
+        except Missing as missing:
+            _refusals(subject).append(str(missing))
+            raise
     return subject.reference
 
 
@@ -42,49 +38,6 @@ def reference_of(subject: Subject) -> Subject:
 def _refusals(subject: Subject) -> list[str]:
     """Why the model does not run in float64, once that was tried."""
     return []
-
-
-def _built(subject: Subject) -> Subject:
-    from assay.harness.models.reference import float64_copies
-
-    with ExitStack() as pauses:
-        for clock in subject.clocks:
-            pauses.enter_context(clock.paused())
-        device = torch.device("cpu") if subject.settings.float64 == "cpu" else subject.device
-        model = float64_copies.float64_copy(subject, device, streams(subject))
-    settings = SubjectSettings(attends=subject.settings.attends, home=subject.device)
-    name = f"{subject.name} in float64"
-    reference = Subject(name, model, settings=settings, provenance=subject.provenance)
-    for clock in subject.clocks:
-        clock.watch(model)
-    try:
-        float64_copies.require_runs(reference, subject)
-    except Missing as missing:
-        _refusals(subject).append(str(missing))
-        raise
-    if _draws(subject, reference):
-        reference.settings = replace(settings, drawn_as=subject.dtype)
-    return reference
-
-
-def _draws(subject: Subject, reference: Subject) -> bool:
-    """`draws`, asked of the slice of a large ``subject``: its blocks are of the same kinds."""
-    part = part_of(subject)
-    if isinstance(part, Slice):
-        return reference_of(part.subject).settings.drawn_as is not None
-    return draws(reference)
-
-
-def draws(reference: Subject) -> bool:
-    """Whether a long prompt's pass draws random numbers: some models hash or sample with them.
-
-    Asked of the float64 copy: in 16 bits a long pass takes minutes on many processors.
-    """
-    n = min(reference.context or LONG, LONG)
-    noted = Drawn(reference.dtype)
-    with suppress(*REFUSALS), noted:
-        reference(reference.content(torch.arange(n, device=reference.device)[None]), states=False)
-    return noted.drew
 
 
 WAYS = ("auto", "copy", "stream", "cpu")

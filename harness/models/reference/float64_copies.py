@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -17,17 +17,62 @@ import torch
 from torch.overrides import TorchFunctionMode
 from transformers import PreTrainedModel
 
+from assay.harness.models.machine.allocation import allocated
 from assay.harness.models.machine.shortage import ENDS, pass_on, shortage
 from assay.harness.models.machine.weights import (
-    allocated,
     has_quantised_parts,
     is_plain,
     is_quantised,
 )
 from assay.harness.models.reference import dense_weights, upcasting
 from assay.harness.models.reference.copying import cast, copy_model
-from assay.harness.models.subject import Subject, compat
+from assay.harness.models.reference.slices import Slice, part_of
+from assay.harness.models.subject import Subject, experts
+from assay.harness.models.subject.drawing import Drawn
+from assay.harness.models.subject.lengths import LONG
+from assay.harness.models.subject.settings import SubjectSettings
 from assay.harness.results.errors import REFUSALS, Missing, brief, first_line
+
+
+def reference(
+    subject: Subject, streams: bool, reference_of: Callable[[Subject], Subject]
+) -> Subject:
+    """The float64 reference of ``subject``, with weights of its own unless it ``streams`` them.
+
+    ``reference_of`` makes that of its slice.  Raises `Missing` where the model does not run in
+    float64.
+    """
+    with ExitStack() as pauses:
+        for clock in subject.clocks:
+            pauses.enter_context(clock.paused())
+        device = torch.device("cpu") if subject.settings.float64 == "cpu" else subject.device
+        model = float64_copy(subject, device, streams)
+    settings = SubjectSettings(attends=subject.settings.attends, home=subject.device)
+    name = f"{subject.name} in float64"
+    made = Subject(name, model, settings=settings, provenance=subject.provenance)
+    for clock in subject.clocks:
+        clock.watch(model)
+    require_runs(made, subject)
+    part = part_of(subject)  # whose blocks are of the same kinds as those of a large model
+    if isinstance(part, Slice):
+        draws = reference_of(part.subject).settings.drawn_as is not None
+    else:
+        draws = _draws(made)
+    if draws:
+        made.settings = replace(settings, drawn_as=subject.dtype)
+    return made
+
+
+def _draws(reference: Subject) -> bool:
+    """Whether a long prompt's pass draws random numbers: some models hash or sample with them.
+
+    Asked of the float64 copy: in 16 bits a long pass takes minutes on many processors.
+    """
+    n = min(reference.context or LONG, LONG)
+    noted = Drawn(reference.dtype)
+    with suppress(*REFUSALS), noted:
+        reference(reference.content(torch.arange(n, device=reference.device)[None]), states=False)
+    return noted.drew
 
 
 def _streamed(subject: Subject, device: torch.device) -> PreTrainedModel | None:
@@ -105,12 +150,12 @@ def float64_copy(subject: Subject, device: torch.device, streams: bool) -> PreTr
     if device != subject.device:
         model.to(device)  # type: ignore[arg-type]  # wrapped
     with suppress(Missing):
-        compat.set_experts(model, "eager")  # the grouped kernels have no float64
+        experts.switch(model, "eager")  # the grouped kernels have no float64
     return model
 
 
-def require_runs(reference: Subject, subject: Subject) -> None:
-    """Raise `Missing` where ``reference``, the float64 copy, does not run and ``subject`` does.
+def require_runs(copied: Subject, subject: Subject) -> None:
+    """Raise `Missing` where ``copied``, the float64 copy, does not run and ``subject`` does.
 
     A copy that fails runs `widened` from then on, if that helps.
     """
@@ -118,13 +163,13 @@ def require_runs(reference: Subject, subject: Subject) -> None:
     subject.rows(ids)  # an error here is unrelated to float64
     refusals = (RuntimeError, TypeError, ValueError)
     try:
-        reference.rows(ids)
+        copied.rows(ids)
     except refusals as refused:
         if shortage(refused):
             raise
-        reference.model.forward = _widening(reference.model.forward)
+        copied.model.forward = _widening(copied.model.forward)
         try:
-            reference.rows(ids)
+            copied.rows(ids)
         except refusals as error:
             if shortage(error):
                 raise

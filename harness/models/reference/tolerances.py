@@ -117,10 +117,6 @@ class Distance:
         return f"{self.tensor}, row {self.row}, position {self.position}"
 
 
-MASKED = 1e30
-"""Numbers this large are no logits: a float64 copy may mask by another dtype's largest number."""
-
-
 def distance(
     observed: Tensor,
     exact: Tensor,
@@ -149,16 +145,6 @@ def distance(
     if sizes is None:
         sizes = torch.linalg.vector_norm(torch.where(finite, exact, 0.0), dim=-1)
     return _relative(torch.where(alike, 0.0, observed - exact), sizes, mask)
-
-
-def row_lengths(rows: Tensor) -> Tensor:
-    """The lengths of ``rows`` [..., features] in float64: [...].
-
-    Without the largest numbers of their dtype, by which some models mask what is no token.
-    """
-    most = min(torch.finfo(rows.dtype).max / 2, MASKED)
-    exact = rows.double()
-    return torch.linalg.vector_norm(torch.where(exact.abs() < most, exact, 0.0), dim=-1)
 
 
 def _within(tensor: Tensor, most: float) -> bool:

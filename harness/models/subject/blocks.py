@@ -44,20 +44,6 @@ def find(subject: Subject) -> nn.ModuleList:
     raise LookupError(f"{subject.name}: no list of {layers} blocks in {type(body).__name__}")
 
 
-@contextmanager
-def layers_kept(subject: Subject, first: int | None = None) -> Iterator[None]:
-    """Run only the ``first`` blocks in a block of code, where the model's code reads their number
-    in every pass; afterwards the number is the former one, even if the code set another.
-    """
-    config = subject.config
-    usual = config.num_hidden_layers
-    try:
-        config.num_hidden_layers = usual if first is None else first
-        yield
-    finally:
-        config.num_hidden_layers = usual
-
-
 def _run_by_a_pass(subject: Subject, lists: list[nn.ModuleList]) -> list[nn.ModuleList]:
     """Those of ``lists`` that a prompt's pass calls: not the blocks of an image encoder."""
     called: list[nn.Module] = []
@@ -116,7 +102,7 @@ def output(subject: Subject, depth: int, ids: Tensor | None, **arguments: Any) -
     ValueError for a depth beyond the model's, LookupError where the block is never called as a
     module, and `Missing` where its output is not one row for each token.
     """
-    _find_arguments(subject)
+    find_arguments(subject)
     if not 0 <= depth <= subject.layers:
         raise ValueError(f"{subject.name} has {subject.layers} blocks, not {depth}")
     states: list[Tensor] = []
@@ -151,7 +137,7 @@ def output(subject: Subject, depth: int, ids: Tensor | None, **arguments: Any) -
     raise LookupError(f"{subject.name}: block {depth} was never run")
 
 
-def _find_arguments(subject: Subject) -> None:
+def find_arguments(subject: Subject) -> None:
     """Find the arguments that are found by passes, before hooks end a pass early."""
     _ = subject.positions_argument, subject.cache_argument
 
@@ -162,28 +148,3 @@ def _by_position(states: Tensor, batch: int, n: int, what: str) -> Tensor:
         shape = [*states.shape] if torch.is_tensor(states) else type(states).__name__
         raise Missing(f"{what} gives {shape}, and not a row for each of {batch} × {n} tokens")
     return states
-
-
-def head_input(subject: Subject, ids: Tensor | None = None, **arguments: Any) -> Tensor:
-    """The output embedding's input: [batch, n, hidden], after the final norm.
-
-    Raises LookupError where there is no output embedding, or a pass does not run it.
-    """
-    _find_arguments(subject)
-    head = subject.model.get_output_embeddings()
-    if head is None:
-        raise LookupError(f"{subject.name} has no output embedding")
-    states: list[Tensor] = []
-
-    def before(module: nn.Module, inputs: tuple[Any, ...]) -> None:
-        states.append(inputs[0])
-        raise _Reached
-
-    hook = head.register_forward_pre_hook(before)
-    try:
-        subject(ids, states=False, **arguments)
-    except _Reached:
-        return states[0]
-    finally:
-        hook.remove()
-    raise LookupError(f"{subject.name}: its output embedding was never run")

@@ -162,8 +162,8 @@ def set_attention(model: PreTrainedModel, name: str) -> None:
     model.set_attn_implementation(name)
 
 
-ATTENTION, EXPERTS = "_attn_implementation", "_experts_implementation"
-"""Settings of a configuration that name how the model computes; its parts have their own."""
+ATTENTION = "_attn_implementation"
+"""The setting of a configuration that names how the model attends; its parts have their own."""
 
 
 def settings(model: PreTrainedModel, setting: str) -> list[tuple[Any, str | None]]:
@@ -189,28 +189,3 @@ def restore(before: list[tuple[Any, str | None]], setting: str) -> None:
     for config, name in before:
         if getattr(config, setting, None) != name:
             setattr(config, setting, name)
-
-
-# -- experts --------------------------------------------------------------------------------------
-
-
-def set_experts(model: PreTrainedModel, name: str) -> None:
-    """Switch a loaded model to the experts implementation ``name``: possible since 5.0.
-
-    Raises `Missing` before, and the library's error for an implementation that the model lacks.
-    """
-    if not hasattr(model, "set_experts_implementation"):
-        raise Missing("this version of transformers has one implementation of experts")
-    model.set_experts_implementation(name)
-
-
-def experts_functions() -> Any:
-    """The registry of experts implementations by name.
-
-    Raises `Missing` in versions without one: before 5.0.
-    """
-    try:
-        from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
-    except ImportError as error:
-        raise Missing("this version of transformers has one implementation of experts") from error
-    return ALL_EXPERTS_FUNCTIONS

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 
 from assay.harness.models.machine.shortage import refusals_ignored
 from assay.harness.models.subject import compat
@@ -17,8 +18,33 @@ from assay.harness.results.errors import Missing, first_line
 if TYPE_CHECKING:
     from assay.harness.models.subject import Subject
 
+IMPLEMENTATION = "_experts_implementation"
+"""The setting of a configuration that names how experts are computed."""
+
 NAMED = "batched_mm"
 """An implementation that every device has, in every version with named implementations."""
+
+
+def switch(model: PreTrainedModel, name: str) -> None:
+    """Switch a loaded model to the experts implementation ``name``: possible since 5.0.
+
+    Raises `Missing` before, and the library's error for an implementation that the model lacks.
+    """
+    if not hasattr(model, "set_experts_implementation"):
+        raise Missing("this version of transformers has one implementation of experts")
+    model.set_experts_implementation(name)
+
+
+def functions_by_name() -> Any:
+    """The registry of experts implementations by name.
+
+    Raises `Missing` in versions without one: before 5.0.
+    """
+    try:
+        from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
+    except ImportError as error:
+        raise Missing("this version of transformers has one implementation of experts") from error
+    return ALL_EXPERTS_FUNCTIONS
 
 
 def in_use(subject: Subject) -> str:
@@ -28,18 +54,18 @@ def in_use(subject: Subject) -> str:
     """
     parts = [getattr(each, "config", None) for each in modules(subject)]
     config = next(filter(None, parts), subject.model.config)
-    return getattr(config, compat.EXPERTS, None) or "eager"
+    return getattr(config, IMPLEMENTATION, None) or "eager"
 
 
 @contextmanager
 def computed_by(subject: Subject, implementation: str) -> Iterator[Subject]:
     """Use another experts implementation within a block."""
-    before = compat.settings(subject.model, compat.EXPERTS)
+    before = compat.settings(subject.model, IMPLEMENTATION)
     try:
-        compat.set_experts(subject.model, implementation)  # may set some parts, then raise
+        switch(subject.model, implementation)  # may set some parts, then raise
         yield subject
     finally:
-        compat.restore(before, compat.EXPERTS)
+        compat.restore(before, IMPLEMENTATION)
 
 
 @memo
@@ -55,7 +81,7 @@ def modules(subject: Subject) -> tuple[nn.Module, ...]:
 @contextmanager
 def _heard_by(heard: list[nn.Module]) -> Iterator[None]:
     """Add to ``heard`` every module whose experts are computed by `NAMED`."""
-    functions = compat.experts_functions()
+    functions = functions_by_name()
     usual = functions[NAMED]
 
     def listen(module: nn.Module, *args: Any, **kwargs: Any) -> Any:

@@ -311,22 +311,3 @@ def call(module: nn.Module, ids: Tensor, **values: Any) -> Any:
     """The output of a module's pass over ``ids``, with other arguments given by role."""
     bound = bind(module.forward, type(module).__mro__)
     return module(**bound.named({Role.IDS: ids, **values}))
-
-
-def for_generate(
-    mask: Tensor | None = None,
-    keep: bool | None = None,
-    cache: tuple[str | None, Any] = (None, None),
-) -> dict[str, Any]:
-    """Arguments of transformers' ``generate``: a padding ``mask`` [batch, n] of the prompt,
-    whether to ``keep`` a cache, and the name and value of a ``cache`` to continue from.
-    """
-    arguments: dict[str, Any] = {}
-    if mask is not None:
-        arguments[SPELLINGS[Role.MASK][0]] = mask  # with an encoder, its own
-    if keep is not None:
-        arguments[SPELLINGS[Role.KEEP][0]] = keep
-    name, filled = cache
-    if filled is not None:
-        arguments[str(name)] = filled
-    return arguments

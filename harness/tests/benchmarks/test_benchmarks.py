@@ -18,13 +18,13 @@ from assay.benchmarks import limits, operations, prompts
 from assay.benchmarks.descents import Case, largest, ready
 from assay.benchmarks.figures import Figure, table
 from assay.benchmarks.limits import Ceiling
+from assay.benchmarks.machine import Vitals
 from assay.benchmarks.rounds import Rounds
 from assay.benchmarks.same_shapes import SameShapes
 from assay.benchmarks.stopwatch import Stopwatch
 from assay.benchmarks.test_recovery import first_exact, rates_of
 from assay.benchmarks.test_scaling import fitted
 from assay.harness.inversion import Target
-from assay.harness.models.machine.vitals import Vitals
 from assay.harness.operations import flops
 from assay.harness.tests.support.clocks import Clock, Pedantic
 from assay.harness.tests.support.sessions import ROOT, Project

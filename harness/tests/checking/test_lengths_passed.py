@@ -30,6 +30,7 @@ from assay.harness.models.subject.lengths import FAR
 from assay.harness.results.expectations import judge
 from assay.harness.results.verdicts import NOT_PASSED, NOT_REACHED, PASSED, Verdict
 from assay.harness.tests.support.completed import completed
+from assay.harness.tests.support.nightly import nightly
 from assay.harness.tests.support.toys import budget, fresh, verdict, with_settings
 
 WIDE = 300
@@ -109,10 +110,10 @@ def test_a_cache_that_never_slid_is_not_reached_and_fails_no_run():
 FAR_ON = [
     (prefixes, {}, "future-seen-far-on"),
     (cached_decoding, {"kind": "default"}, "far-keys-shifted"),
-    (generation, {"mode": "greedy"}, "far-keys-shifted"),
     (padding, {}, "padding-mask-ignored-in-a-wide-batch"),
-    (turns, {}, "far-keys-shifted"),
-    (copies, {}, "far-keys-shifted"),
+    nightly(generation, {"mode": "greedy"}, "far-keys-shifted"),
+    nightly(turns, {}, "far-keys-shifted"),
+    nightly(copies, {}, "far-keys-shifted"),
 ]
 """Laws with a far prompt, and a fault that shows nowhere else."""
 

@@ -13,6 +13,7 @@ from assay.harness.models.machine import batches
 from assay.harness.models.reference.tolerances import TOLERANCES
 from assay.harness.models.subject import Subject, masks, positions
 from assay.harness.operations import generation
+from assay.harness.operations.position_rows import rows_replaced, rows_used
 from assay.harness.tests.support.toys import prompt, toy
 
 MODELS = ("gpt2", "opt", "llama")
@@ -153,7 +154,7 @@ def test_moved_positions_are_moved_rows_of_the_table(model_type):
         subject, ids, places=measures.permuted_positions(subject, orders)
     )
     for row, order in enumerate(orders):
-        with positions.rows_replaced(subject, positions.rows_used(subject)[order]):
+        with rows_replaced(subject, rows_used(subject)[order]):
             by_rows = measures.next_token(subject, ids[row : row + 1])
         assert torch.allclose(by_rows[0], by_places[row], atol=1e-5)
     assert not torch.allclose(measures.next_token(subject, ids), by_places, atol=1e-3)

@@ -16,7 +16,8 @@ from assay.harness.checking.laws import law
 from assay.harness.checking.profiles import PROFILES
 from assay.harness.faults import anatomy
 from assay.harness.models import capabilities
-from assay.harness.models.reference import float64, slices
+from assay.harness.models.capabilities import recorded
+from assay.harness.models.reference import float64, float64_copies, slices
 from assay.harness.models.subject import lengths
 from assay.harness.results.errors import Missing
 from assay.harness.results.verdicts import DECIDED_ON, WHOLE, Verdict
@@ -195,14 +196,14 @@ def test_slice_and_whole_give_the_same_verdicts(model_type, monkeypatch):
 
 def test_a_record_lists_what_a_slice_has_and_asks_the_whole_for_texts(llama):
     whole = capabilities.probe(llama)
-    assert whole.why_missing_in_record("padding") is None
+    assert recorded.why_missing(llama, "padding") is None
     assert not whole.was_probed("padding")
-    assert whole.why_missing_in_record("tokenizer") is not None
+    assert recorded.why_missing(llama, "tokenizer") is not None
     assert whole.was_probed("tokenizer")
 
 
 def test_whether_a_long_pass_draws_is_asked_of_the_slice(llama, monkeypatch):
     asked = []
-    monkeypatch.setattr(float64, "draws", lambda each: not asked.append(each.layers))
+    monkeypatch.setattr(float64_copies, "_draws", lambda each: not asked.append(each.layers))
     assert float64.reference_of(llama).settings.drawn_as is llama.dtype
     assert asked == [2]

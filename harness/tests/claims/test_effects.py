@@ -13,7 +13,7 @@ from assay.claims.order import test_order_effects as order_effects
 from assay.claims.positions import test_position_effects as effects
 from assay.claims.positions import test_position_table as table
 from assay.fixtures.subjects import load
-from assay.harness.models.capabilities import probe
+from assay.harness.models.capabilities import recorded
 from assay.harness.models.loading.runs import Options
 from assay.harness.models.subject import Subject, positions
 from assay.harness.results.verdicts import Verdict
@@ -69,7 +69,7 @@ def test_a_model_that_attends_both_ways_is_caught(claim):
 def idle_block(spec, block):
     """A model one of whose blocks gives back what it is given."""
     subject = renamed(spec)
-    probe(subject).all()
+    recorded.reasons(subject)
 
     def skip(module, arguments, named, result):
         state = arguments[0] if arguments else named["hidden_states"]

@@ -11,6 +11,7 @@ from assay.harness.inversion import Target, invert, last_states, probes, unshuff
 from assay.harness.results.errors import BadInput
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.effects import alike
+from assay.harness.tests.support.nightly import nightly
 from assay.harness.tests.support.toys import changed, prompt, toy, verdict
 
 CACHED = claims.test_the_keys_or_values_of_a_block_give_the_prompt_away
@@ -31,8 +32,7 @@ def test_e31_hangs_on_whether_tokens_are_told_apart(made, came, entries):
     assert result.verdict is came, result.interval
 
 
-@pytest.mark.parametrize("entries", ["keys", "values"])
-@pytest.mark.parametrize("model_type", ["gpt2", "mixtral"])
+@pytest.mark.parametrize(("model_type", "entries"), [("gpt2", "keys"), ("mixtral", "values")])
 def test_keys_and_values_are_the_cache_s_own_and_are_inverted(model_type, entries):
     subject = toy(model_type)
     ids = prompt(subject, 6)
@@ -105,7 +105,7 @@ def test_e33_hangs_on_whether_prompts_are_told_apart(made, came):
     assert result.details["control value"] < 0.9
 
 
-@pytest.mark.parametrize("model_type", ["gpt2", "mamba"])
+@pytest.mark.parametrize("model_type", ["gpt2", nightly("mamba")])
 def test_shuffled_states_are_put_in_order(model_type):
     subject, target = toy(model_type), Target(2)
     ids = prompt(subject, 7, batch=3)

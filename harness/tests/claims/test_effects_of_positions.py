@@ -10,7 +10,7 @@ import torch
 from assay.claims.positions import test_position_effects as effects
 from assay.claims.positions import test_position_shift as shift
 from assay.fixtures import texts
-from assay.harness.models.capabilities import probe
+from assay.harness.models.capabilities import recorded
 from assay.harness.models.subject.positions import position_table
 from assay.harness.operations import variants
 from assay.harness.results.verdicts import Verdict
@@ -29,7 +29,7 @@ def positioned(change):
     before.
     """
     subject = renamed()
-    probe(subject).all()
+    recorded.reasons(subject)
     weight = position_table(subject).weight
     with torch.no_grad():
         weight.copy_(change(weight.clone()))

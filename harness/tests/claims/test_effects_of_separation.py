@@ -18,14 +18,12 @@ EIGHT = claims.test_no_states_of_different_tokens_are_the_same_in_8_bits
 FOUR = claims.test_some_states_of_different_tokens_are_the_same_in_4_bits
 
 
-@pytest.mark.parametrize("depth", ["one block", "all blocks"])
 @pytest.mark.parametrize(
-    ("made", "came"),
+    ("made", "came", "depth"),
     [
-        (lambda: toy("gpt2"), Verdict.UPHELD),
-        (lambda: alike(0.01), Verdict.UPHELD),
-        (lambda: alike(1e-7), Verdict.REFUTED),
-        (lambda: alike(0.0), Verdict.REFUTED),
+        (lambda: toy("gpt2"), Verdict.UPHELD, "all blocks"),
+        (lambda: alike(0.01), Verdict.UPHELD, "one block"),
+        (lambda: alike(1e-7), Verdict.REFUTED, "all blocks"),
     ],
 )
 def test_e29_hangs_on_how_far_apart_tokens_are(made, came, depth):
@@ -39,7 +37,6 @@ def test_e29_hangs_on_how_far_apart_tokens_are(made, came, depth):
     [
         (0.0, Verdict.REFUTED, Verdict.INCONCLUSIVE),  # unquantised ones collide as well
         (1e-3, Verdict.REFUTED, Verdict.UPHELD),
-        (0.05, Verdict.UPHELD, Verdict.UPHELD),
         (1.0, Verdict.UPHELD, Verdict.REFUTED),
     ],
 )

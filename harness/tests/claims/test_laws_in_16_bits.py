@@ -15,6 +15,7 @@ from assay.harness.models.loading import loading
 from assay.harness.models.reference.tolerances import Tolerance
 from assay.harness.models.subject import Subject
 from assay.harness.results.verdicts import HIDDEN, Verdict
+from assay.harness.tests.support.nightly import nightly
 from assay.harness.tests.support.toys import adopted, budget, toy, verdict
 
 ATTENTION = test_execution.test_attention_implementations_agree
@@ -27,7 +28,12 @@ LONE = test_padding.test_padding_changes_nothing_in_a_batch_of_one_row
 
 @pytest.mark.parametrize(
     ("claim", "spec"),
-    [(TWICE, "gemma3n_text"), (MATES, "doge"), (MATES, "deepseek_v32"), (LONE, "dbrx")],
+    [
+        (MATES, "doge"),
+        nightly(TWICE, "gemma3n_text"),
+        nightly(MATES, "deepseek_v32"),
+        nightly(LONE, "dbrx"),
+    ],
 )
 def test_a_sound_model_is_not_accused(claim, spec):
     result = verdict(claim, toy(spec, "bfloat16"), budget(12))
@@ -49,7 +55,7 @@ def with_large_scores() -> Subject:
     return loading.adopt("tiny:qwen2", subject.model, None, **half).subject
 
 
-@pytest.mark.parametrize("claim", [ATTENTION, PADDED])
+@pytest.mark.parametrize("claim", [ATTENTION, nightly(PADDED)])
 def test_eager_attention_that_rounds_its_large_scores_is_not_accused(claim):
     result = verdict(claim, with_large_scores(), budget(12), arguments=EAGER)
     assert result.verdict is Verdict.UPHELD, result.reason
@@ -67,7 +73,7 @@ def test_an_error_that_rounds_alike_is_refuted(monkeypatch):
     assert result.verdict is Verdict.REFUTED, result.reason
 
 
-@pytest.mark.parametrize("spec", ["mixtral", "llama"])
+@pytest.mark.parametrize("spec", [nightly("mixtral"), "llama"])
 def test_a_fault_is_caught_all_the_same(spec):
     shared = toy(spec, "bfloat16")
     damaged = Subject(shared.name, copy.deepcopy(shared.model), None, shared.digest)

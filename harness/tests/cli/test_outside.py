@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from assay.harness.tests.support.nightly import nightly
 from assay.harness.tests.support.sessions import END, PACKAGE, ROOT
 
 EXAMPLE = ROOT / "docs" / "example-claims"
@@ -229,7 +230,7 @@ def test_a_projects_own_tests_are_claims_with_one_setting(tmp_path: Path) -> Non
         + FAULT.format(fault="leaks", caught_by="ACME1", change="state.roll(-1, 1)")
     )
     (folder / "tests" / "test_mine.py").write_text(a_law() + a_law("ACME2"))
-    words = ["-m", "pytest", "--model=tiny:gpt2+leaks", "-n2", "--json=out.json", "tests"]
+    words = ["-m", "pytest", "--model=tiny:gpt2+leaks", "--json=out.json", "tests"]
     done = start(folder, [*words, "--evidence=evidence.sqlite"])
     assert done.returncode == 1, done.stdout
     found = claims(folder / "out.json")
@@ -241,7 +242,15 @@ def test_a_projects_own_tests_are_claims_with_one_setting(tmp_path: Path) -> Non
     assert (folder / "evidence.sqlite").exists()
 
 
-def test_a_file_that_pytest_collects_may_be_named_too(tmp_path: Path) -> None:
+ALONE, IN_PACKAGE = "test_alone.py::test_ACME3", "tests/test_in_package.py::test_ACME2"
+
+
+@pytest.mark.parametrize(
+    ("paths", "laws"), [nightly([], 3), ([ALONE, IN_PACKAGE], 2), nightly([ALONE], 3)]
+)
+def test_a_file_that_pytest_collects_may_be_named_too(
+    tmp_path: Path, paths: list[str], laws: int
+) -> None:
     folder = tmp_path / "project"
     (folder / "tests").mkdir(parents=True)
     text = "from .helpers import *\n" + a_law() + a_law("ACME2")
@@ -252,10 +261,8 @@ def test_a_file_that_pytest_collects_may_be_named_too(tmp_path: Path) -> None:
     (folder / "test_alone.py").write_text(a_law("ACME3") + fault.replace("leaks", "leaks_too"))
     named = ["--claims=tests", "--claims=test_alone.py", "--model=tiny:gpt2+leaks_too"]
     words = ["-m", "pytest", "-p", "assay", "-p", "no:cacheprovider", *named, "--json=out.json"]
-    one = "test_alone.py::test_ACME3"
-    for paths, laws in (([], 3), ([one, "tests/test_in_package.py::test_ACME2"], 2), ([one], 3)):
-        done = start(folder, [*words, "--evidence=evidence.sqlite", *paths])
-        assert done.returncode == 1, done.stdout
-        found = claims(folder / "out.json")
-        assert len(found) == laws, done.stdout
-        assert {claim["verdict"] for claim in found.values()} == {"refuted"}
+    done = start(folder, [*words, "--evidence=evidence.sqlite", *paths])
+    assert done.returncode == 1, done.stdout
+    found = claims(folder / "out.json")
+    assert len(found) == laws, done.stdout
+    assert {claim["verdict"] for claim in found.values()} == {"refuted"}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from assay.fixtures import families
-from assay.harness.faults.drifts import DRIFTS, Inapplicable
+from assay.harness.tests.support.drifts import DRIFTS, Inapplicable
 from assay.harness.tests.support.drifts_judged import (
     CARRIED,
     LOUD,

@@ -13,6 +13,7 @@ from assay.harness import faults
 from assay.harness.cli import faults as command
 from assay.harness.cli import main as harness_main
 from assay.harness.models import capabilities
+from assay.harness.models.capabilities import recorded
 from assay.harness.models.loading.runs import Options
 from assay.harness.models.reference.float64 import reference_of
 from assay.harness.models.subject import Subject
@@ -64,7 +65,7 @@ def test_a_fault_that_is_taken_out_leaves_nothing_behind(model_type):
     subject = toy(model_type)
     expected = probe(subject)
     variants.saved_and_loaded(subject)  # hooks of the library's own are there from now on
-    capabilities.probe(subject).all()
+    recorded.reasons(subject)
     before = traces(subject)
     tried = 0
     for fault in faults.FAULTS.values():

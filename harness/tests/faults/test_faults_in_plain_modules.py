@@ -36,11 +36,10 @@ def test_many_apply() -> None:
 @pytest.mark.parametrize("name", [nightly(n) if i % 4 else n for i, n in enumerate(APPLY)])
 def test_each_that_applies_is_caught(name: str) -> None:
     fault = faults.FAULTS[name]
-    cases = [case for case in choose(sorted(LAWS & set(fault.caught_by)))]
+    cases = choose(sorted(LAWS & set(fault.caught_by)))
     with faults.injected(fault, plain()) as damaged:
-        verdicts = {
-            case.settle(damaged, Session(PROFILES["quick"], 0)).verdict
+        assert any(
+            case.settle(damaged, Session(PROFILES["quick"], 0)).verdict is Verdict.REFUTED
             for case in cases
             if case.claim.kind is Kind.LAW
-        }
-    assert Verdict.REFUTED in verdicts
+        )

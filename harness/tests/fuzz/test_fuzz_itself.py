@@ -11,6 +11,8 @@ import pytest
 
 from assay.harness.tests.support.fuzzing import Room, Started
 
+pytestmark = pytest.mark.nightly
+
 
 def refuse(text: str = "error: no") -> int:
     print(text, file=sys.stderr)

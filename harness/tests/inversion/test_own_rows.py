@@ -121,11 +121,10 @@ def decided_in_float64(monkeypatch) -> list[int]:
     return counts
 
 
-@pytest.mark.parametrize("at_once", [64, 128])
 @pytest.mark.parametrize("name", TABLES)
-def test_a_bound_is_never_below_the_largest_product(name, at_once):
+def test_a_bound_is_never_below_the_largest_product(name):
     rows, leverages = own_rows.whitened(PseudoInverse.of(TABLES[name]()))
-    bounds, largest = bounded_others(rows, leverages, at_once), largest_others(rows)
+    bounds, largest = bounded_others(rows, leverages, 64), largest_others(rows)
     room = 1e-5 * leverages.max().sqrt() * leverages.sqrt()
     assert bool((bounds >= largest - room).all())
 

@@ -12,6 +12,7 @@ from assay.fixtures import subjects
 from assay.harness import inversion
 from assay.harness.inversion import Rule, Target, embedded, invert, start
 from assay.harness.models.subject import Subject, positions
+from assay.harness.operations.position_rows import rows_replaced, rows_used
 from assay.harness.results.errors import BadInput
 from assay.harness.tests.support.descents import same_output
 from assay.harness.tests.support.inverted import load
@@ -22,7 +23,7 @@ from assay.harness.tests.support.toys import prompt, toy
 def everyone_at_the_first_place(subject: Subject, n: int) -> Iterator[None]:
     """Row 0 of the position table written over the others; rotary angles all zero."""
     if positions.position_table(subject) is not None:
-        with positions.rows_replaced(subject, positions.rows_used(subject)[:1].expand(n, -1)):
+        with rows_replaced(subject, rows_used(subject)[:1].expand(n, -1)):
             yield
         return
     turns = [m for name, m in subject.model.named_modules() if name.endswith("rotary_emb")]

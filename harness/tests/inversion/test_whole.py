@@ -21,8 +21,7 @@ from assay.harness.results.errors import BadInput
 from assay.harness.tests.support.toys import fresh, prompt, toy
 
 
-@pytest.mark.parametrize("source", [texts.TEXT, texts.RANDOM])
-@pytest.mark.parametrize("depth", [1, 4])
+@pytest.mark.parametrize(("source", "depth"), [(texts.TEXT, 4), (texts.RANDOM, 1)])
 def test_a_trained_model_s_prompts_are_found_in_few_passes(source, depth):
     subject, target = toy("reference:large"), Target(depth)
     draw = texts.text if source == texts.TEXT else texts.random
@@ -36,7 +35,7 @@ def test_a_trained_model_s_prompts_are_found_in_few_passes(source, depth):
     assert int(result.tried.sum()) < 0.5 * 32 * int(slow.tried.sum())
 
 
-@pytest.mark.parametrize("model_type", ["gpt2", "llama", "bloom", "mamba", "gemma2", "jamba"])
+@pytest.mark.parametrize("model_type", ["gpt2", "llama", "gemma2", "jamba"])
 def test_prompts_as_long_as_the_context_are_found(model_type):
     subject, target = toy(model_type), Target(2)
     ids = prompt(subject, min(64, subject.context or 64), batch=2)

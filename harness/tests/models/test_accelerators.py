@@ -7,7 +7,7 @@ import warnings
 import pytest
 import torch
 
-from assay.harness.models.loading import description as machine
+from assay.benchmarks import limits, machine
 from assay.harness.models.loading import runs
 from assay.harness.models.machine import accelerators, memory
 from assay.harness.models.machine.devices import parse_device
@@ -22,10 +22,8 @@ def test_a_processor_has_nothing_to_wait_for() -> None:
     assert not accelerators.capturing(CPU)
     assert accelerators.name(CPU) is None
     assert accelerators.total(CPU) is None
-    assert accelerators.peak(CPU) is None
-    assert accelerators.cache_bytes(CPU) is None
+    assert limits.cache_bytes(CPU) is None
     assert accelerators.free(CPU) > 0
-    accelerators.forget_peak(CPU)
 
 
 @pytest.mark.parametrize("general", [True, False])
@@ -42,7 +40,7 @@ def test_gpus_are_asked_with_and_without_the_general_interface(
         assert accelerators.current("cuda") == torch.device("cuda", 0)
         assert accelerators.name(device) == "fake GPU"
         assert accelerators.free(device) == memory.free(device) == 10**10
-        assert accelerators.cache_bytes(device) == 50 * 2**20
+        assert limits.cache_bytes(device) == 50 * 2**20
         accelerators.wait(device)
         accelerators.wait_for_all("cuda")
         accelerators.release()

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from assay.harness.models.machine import allocation, weights
+from assay.harness.models.machine import allocation
 from assay.harness.models.reference.float64 import reference_of
 from assay.harness.models.reference.rounding import Rounding
 from assay.harness.models.reference.tolerances import unequal_bits
@@ -91,7 +91,7 @@ def test_tensors_that_overlap_do_so_afterwards():
 def test_a_model_lies_as_another_does_and_then_as_before():
     one, other = adopted().model, adopted().model
     with allocation.odd():
-        weights.allocated(other)
+        allocation.allocated(other)
     weight = other.model.layers[0].mlp.up_proj.weight
     weight.data = weight.detach().T.contiguous().T
     before, objects = addresses(one), tensors(one)
@@ -109,7 +109,7 @@ def test_a_model_that_lies_as_another_does_rounds_as_it():
         one, other = adopted(), adopted()
         ids = torch.arange(5)[None]
         with allocation.odd():
-            weights.allocated(other.model)
+            allocation.allocated(other.model)
         theirs = other.rows(ids)
         assert unequal_bits(one.rows(ids), theirs) > 0.5
         with allocation.lying_like(one.model, other.model):

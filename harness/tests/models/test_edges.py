@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 
+from assay.fixtures.permutations import rearrangements
 from assay.fixtures.prompts import (
     Prompt,
     chunk_sizes,
@@ -13,7 +14,6 @@ from assay.fixtures.prompts import (
     endings,
     equal_chunks,
     prompts,
-    rearrangements,
 )
 from assay.harness.models.subject import edges
 from assay.harness.tests.support.toys import toy

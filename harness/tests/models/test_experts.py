@@ -45,7 +45,7 @@ def test_one_expert_has_no_other_in_its_place():
 
 def test_another_way_is_taken_and_left_again():
     subject = fresh("mixtral")
-    ids, table = prompt(subject), compat.experts_functions()
+    ids, table = prompt(subject), experts.functions_by_name()
     usual, before = table["batched_mm"], subject.rows(ids)["logits"]
     experts.modules(subject)
     assert table["batched_mm"] is usual
@@ -60,12 +60,12 @@ def test_another_way_is_taken_and_left_again():
 def test_the_parts_of_a_model_are_left_as_each_was():
     """The whole says eager and the part with the experts grouped_mm: a copy is loaded so, too."""
     subject = fresh("nemo_speechlm")
-    before = compat.settings(subject.model, compat.EXPERTS)
+    before = compat.settings(subject.model, experts.IMPLEMENTATION)
     assert {name for _, name in before} > {"eager", "grouped_mm"}
     assert experts.in_use(subject) == "grouped_mm"
     with experts.computed_by(subject, "eager"):
         assert experts.in_use(subject) == "eager"
-    assert compat.settings(subject.model, compat.EXPERTS) == before
+    assert compat.settings(subject.model, experts.IMPLEMENTATION) == before
     with pytest.raises(
         Missing, match="grouped_mm is the implementation that the model already uses"
     ):

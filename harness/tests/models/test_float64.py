@@ -140,6 +140,6 @@ def test_a_large_model_has_a_reference_without_weights_and_so_have_its_copies(mo
 def test_whether_a_large_model_draws_is_asked_of_its_slice(monkeypatch):
     monkeypatch.setattr(lengths, "LARGE", 0)
     sizes = []
-    monkeypatch.setattr(float64, "draws", lambda each: bool(sizes.append(each.layers)))
+    monkeypatch.setattr(float64_copies, "_draws", lambda each: bool(sizes.append(each.layers)))
     assert reference_of(deep("llama")).layers == 4
     assert sizes == [2]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from assay.harness.models.capabilities import probe
+from assay.harness.models.capabilities import probe, recorded
 from assay.harness.models.subject.clock import Braked, ForwardClock
 from assay.harness.tests.support.sessions import PACKAGE
 from assay.harness.tests.support.toys import Time, fresh, prompt
@@ -61,7 +61,7 @@ def test_after_a_pass_that_is_too_slow_no_other_capability_is_probed(
     with ForwardClock(1.0, each=True).watching(subject):
         for _ in range(4):
             subject.rows(prompt(subject, 3))  # four seconds in all, and none too slow
-    reasons = probe(subject).all(brake=1.0)
+    reasons = recorded.reasons(subject, brake=1.0)
     missed = {why for why in reasons.values() if why and why.startswith("not found out")}
     assert missed == {"not found out: stopped after 1.5 s"}
     assert passes[0] == 5

@@ -7,7 +7,7 @@ import weakref
 
 import pytest
 
-from assay.harness.models import capabilities
+from assay.harness.models.capabilities import recorded
 from assay.harness.models.reference import precision
 from assay.harness.models.subject import Subject, positions
 from assay.harness.models.subject.memo import memo
@@ -42,7 +42,7 @@ def test_no_answer_is_kept_of_a_question_that_failed():
 def test_answers_keep_no_model_in_memory():
     """A run on many models must not end with all of them loaded."""
     subject = Subject("gone", fresh("gpt2").model)
-    capabilities.probe(subject).all()
+    recorded.reasons(subject)
     positions.first_position(subject)
     precision.all_float64(subject)
     variants.saved_and_loaded(subject)

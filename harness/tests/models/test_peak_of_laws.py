@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from assay.harness.models.machine.memory import SHARD
+from assay.harness.operations.variants import SHARD
 from assay.harness.tests.support.sessions import PACKAGE
 
 BESIDE = 0.1e9

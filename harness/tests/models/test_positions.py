@@ -9,6 +9,7 @@ import torch
 
 from assay.harness.models.capabilities import input_arguments, probe
 from assay.harness.models.subject import positions
+from assay.harness.operations.position_rows import rows_moved
 from assay.harness.tests.support.toys import TYPES, fresh, prompt, toy
 
 OFFSETS = {
@@ -38,7 +39,7 @@ def test_no_table_is_found_where_there_is_none(model_type):
     assert positions.first_position(toy(model_type)) == 0
 
 
-@pytest.mark.parametrize("model_type", TYPES)
+@pytest.mark.parametrize("model_type", ["gpt2", "opt", "roberta", "llama", "bloom", "t5"])
 def test_the_usual_positions_are_those_of_a_prompt_without_any(model_type):
     subject = toy(model_type)
     if "position-ids" not in probe(subject):
@@ -78,7 +79,7 @@ def test_moved_rows_stand_where_the_order_says(model_type):
     subject = fresh(model_type)
     table, offset = positions.position_table(subject), positions.position_offset(subject)
     before = table.weight.detach().clone()
-    with positions.rows_moved(subject, torch.tensor([2, 0, 1])):
+    with rows_moved(subject, torch.tensor([2, 0, 1])):
         assert torch.equal(table.weight[offset : offset + 3], before[offset:][[2, 0, 1]])
         assert torch.equal(table.weight[offset + 3 :], before[offset + 3 :])
         assert torch.equal(table.weight[:offset], before[:offset])
@@ -88,7 +89,7 @@ def test_moved_rows_stand_where_the_order_says(model_type):
 def test_moved_rows_are_put_back_whatever_happens():
     subject = fresh("gpt2")
     before = positions.position_table(subject).weight.detach().clone()
-    with suppress(ZeroDivisionError), positions.rows_moved(subject, torch.tensor([1, 0])):
+    with suppress(ZeroDivisionError), rows_moved(subject, torch.tensor([1, 0])):
         assert not torch.equal(positions.position_table(subject).weight, before)
         raise ZeroDivisionError
     assert torch.equal(positions.position_table(subject).weight, before)
@@ -97,7 +98,7 @@ def test_moved_rows_are_put_back_whatever_happens():
 def test_rows_cannot_be_moved_where_there_are_none():
     with (
         pytest.raises(ValueError, match="tiny:llama has no position embeddings"),
-        positions.rows_moved(toy("llama"), torch.tensor([1, 0])),
+        rows_moved(toy("llama"), torch.tensor([1, 0])),
     ):
         pass
 

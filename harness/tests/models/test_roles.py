@@ -18,6 +18,7 @@ from assay.harness.models.capabilities import caches
 from assay.harness.models.loading import by_design
 from assay.harness.models.subject import Subject, roles
 from assay.harness.models.subject.roles import Role, bind
+from assay.harness.tests.support.nightly import nightly
 from assay.harness.tests.support.toys import fresh, prompt, toy
 
 ROOT = Path(__file__).parents[3]
@@ -211,7 +212,7 @@ class OwnName(LlamaForCausalLM):
         return super().forward(input_ids, position_ids=position_ids, **inner, **named)
 
 
-@pytest.mark.parametrize("kind", [NewName, OwnName])
+@pytest.mark.parametrize("kind", [NewName, nightly(OwnName)])
 def test_broken_caches_are_refuted_whatever_their_name(kind: type) -> None:
     model = fresh("llama").model
     model.__class__ = kind

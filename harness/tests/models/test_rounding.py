@@ -59,13 +59,13 @@ SUMS = {
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("name", SUMS)
-def test_every_sum_is_moved_by_at_most_one_place(name, dtype):
-    values, function = normal(32, 32, dtype=dtype), SUMS[name]
-    usual = function(values)
-    with Rounding(0):
-        moved = places(function(values), usual)
-    assert set(moved.unique().tolist()) == {-1, 0, 1}
+def test_every_sum_is_moved_by_at_most_one_place(dtype):
+    values = normal(32, 32, dtype=dtype)
+    for name, function in SUMS.items():
+        usual = function(values)
+        with Rounding(0):
+            moved = places(function(values), usual)
+        assert set(moved.unique().tolist()) == {-1, 0, 1}, name
 
 
 def test_equal_calls_on_equal_memory_give_equal_bits_and_others_do_not():
@@ -127,12 +127,12 @@ EXACT = {
 }
 
 
-@pytest.mark.parametrize("name", EXACT)
-def test_what_is_chosen_or_moved_is_exact(name):
-    values, function = normal(8, 8), EXACT[name]
-    usual = function(values)
-    with Rounding(0):
-        assert function(values).equal(usual)
+def test_what_is_chosen_or_moved_is_exact():
+    values = normal(8, 8)
+    for name, function in EXACT.items():
+        usual = function(values)
+        with Rounding(0):
+            assert function(values).equal(usual), name
 
 
 def test_what_is_added_to_leaves_the_rest_as_it_was():

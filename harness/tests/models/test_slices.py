@@ -13,6 +13,7 @@ from assay.harness.models.reference.slices import slice_of
 from assay.harness.models.subject import encoders
 from assay.harness.results.errors import Missing
 from assay.harness.tests.support.deep_models import deep
+from assay.harness.tests.support.nightly import nightly
 from assay.harness.tests.support.toys import changed, toy
 
 TOKENS = 50
@@ -36,7 +37,10 @@ TYPES = {
 """How many of four blocks hold every kind."""
 
 
-@pytest.mark.parametrize("model_type", TYPES)
+IN_THE_GATE = ("llama", "bamba", "modernbert", "t5", "switch_transformers")
+
+
+@pytest.mark.parametrize("model_type", [t if t in IN_THE_GATE else nightly(t) for t in TYPES])
 def test_a_slice_computes_what_the_model_does_up_to_its_depth(model_type):
     whole = deep(model_type)
     part = slice_of(whole, TOKENS)

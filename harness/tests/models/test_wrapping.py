@@ -20,6 +20,7 @@ from transformers.modeling_outputs import CausalLMOutput
 import assay
 from assay.harness.models.loading.wrapping import wrap
 from assay.harness.results.errors import BadInput
+from assay.harness.tests.support.nightly import nightly
 from assay.harness.tests.support.plain_models import CONTEXT, VOCABULARY, PlainGPT
 
 LAWS = ["C1", "C5", "C6", "C9", "C13"]
@@ -118,7 +119,21 @@ SOUND: dict[str, Callable[[], Any]] = {
 }
 
 
-@pytest.mark.parametrize("make", SOUND.values(), ids=SOUND)
+IN_THE_GATE = (
+    "tensor",
+    "dataclass",
+    "ids by their place",
+    "cache of its own",
+    "closure",
+    "object",
+)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [make if name in IN_THE_GATE else nightly(make) for name, make in SOUND.items()],
+    ids=SOUND,
+)
 def test_what_maps_ids_to_logits_is_judged(make: Callable[[], Any]) -> None:
     model = make()
     before = copy.deepcopy(model.state_dict()) if isinstance(model, nn.Module) else {}
@@ -169,8 +184,8 @@ BROKEN = {
 def test_a_broken_one_is_refuted_by_the_claim_about_it(
     make: Callable[[], Any], refuted: set[str]
 ) -> None:
-    run = assay.check(make(), claims=LAWS, attends="causal", profile="quick")
-    assert refuted <= {each.id for each in run.refuted}
+    run = assay.check(make(), claims=sorted(refuted), attends="causal", profile="quick")
+    assert refuted == {each.id for each in run.refuted}
 
 
 def test_the_parts_are_found_in_a_pass() -> None:
@@ -219,7 +234,7 @@ class AnyArguments(OwnSignature):
 def test_a_model_of_transformers_may_have_any_signature(
     kind: type[OwnSignature], leak: float
 ) -> None:
-    run = assay.check(kind(OWN, leak), claims=LAWS, profile="quick")
+    run = assay.check(kind(OWN, leak), claims=["C1", "C5", "C6"], profile="quick")
     assert {each.id for each in run.refuted} == ({"C1", "C6"} if leak else set())
     assert "C1" in {each.id for each in run.results if str(each.verdict) != "not applicable"}
 
@@ -280,7 +295,7 @@ def test_what_cannot_be_judged_is_rejected_in_one_line(model: Any, why: str) -> 
 
 @pytest.mark.parametrize(
     ("make", "claims"),
-    [(lambda: table, "all"), (PlainGPT, "laws")],
+    [nightly(lambda: table, "all"), (PlainGPT, "laws")],
     ids=["function", "module"],
 )
 def test_every_claim_has_a_row_on_a_model_that_lacks_most_of_what_others_have(

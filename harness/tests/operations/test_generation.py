@@ -135,12 +135,11 @@ OWN = {
 """Settings of its own that a model may come with."""
 
 
-@pytest.mark.parametrize("name", OWN)
 @pytest.mark.parametrize("mode", MODES)
-def test_settings_that_a_model_comes_with_change_nothing(name, mode):
+def test_settings_that_a_model_comes_with_change_nothing(mode):
     subject = fresh("llama")
     own = subject.model.generation_config
-    setattr(own, name, OWN[name])
+    own.update(**OWN)
     ids = prompt(subject, batch=1)
     for use_cache in (True, False):
         made, usual = (
@@ -151,14 +150,14 @@ def test_settings_that_a_model_comes_with_change_nothing(name, mode):
         # The two lie at other addresses, where sums may round otherwise.
         torch.testing.assert_close(made.rows["logits"], usual.rows["logits"], rtol=0, atol=1e-5)
     assert subject.model.generation_config is own
-    assert getattr(own, name) == OWN[name]
+    assert {name: getattr(own, name) for name in OWN} == OWN
 
 
-@pytest.mark.parametrize("name", OWN)
-def test_settings_that_a_model_comes_with_are_not_its_assistants(name):
+def test_settings_that_a_model_comes_with_are_not_its_assistants():
     subject = fresh("llama")
-    setattr(subject.model.generation_config, name, OWN[name])
-    assert getattr(drafting.assistant(subject).generation_config, name) is None
+    subject.model.generation_config.update(**OWN)
+    settings = drafting.assistant(subject).generation_config
+    assert {name for name in OWN if getattr(settings, name) is not None} == set()
 
 
 def test_a_decoder_begins_with_what_the_library_begins_with_and_never_with_padding():

@@ -70,6 +70,7 @@ def test_a_process_that_hangs_is_one_error(processes, monkeypatch):
     assert not processes.alive
 
 
+@pytest.mark.nightly
 def test_the_first_error_is_reported_and_not_who_waits_for_it(processes, monkeypatch):
     monkeypatch.setattr(parallel, "FAREWELL", 1.0)
     with pytest.raises(ProcessesFailed, match="process 1 of 2 raised ValueError: the second one"):

@@ -38,7 +38,7 @@ def test_a_renamed_tensor_is_reported_and_not_loaded():
 def test_a_model_that_does_not_fit_twice_is_loaded_from_small_files(monkeypatch):
     subject = fresh("llama")
     monkeypatch.setattr(variants, "fits_twice", lambda subject: False)
-    monkeypatch.setattr(variants.memory, "SHARD", "20KB")
+    monkeypatch.setattr(variants, "SHARD", "20KB")
     with variants.saved(subject) as folder:
         assert len(list(Path(folder).glob("*.safetensors"))) > 1
         loaded = stored.loaded(subject, folder)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from assay.harness.checking.sensitivity import beyond_rounding
+from assay.harness.plugin.recording import beyond_rounding
 from assay.harness.results import expectation_files
 from assay.harness.results.evidence import Evidence
 from assay.harness.results.verdicts import Verdict

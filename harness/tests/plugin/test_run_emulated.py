@@ -1,8 +1,7 @@
-"""A run that emulates another machine: recorded as such, in every process, and replayed so."""
+"""A run that emulates another machine: recorded as such, and replayed so."""
 
 from __future__ import annotations
 
-import pytest
 from jsonschema import Draft202012Validator
 
 from assay.harness.results.schema import SCHEMA
@@ -33,9 +32,8 @@ X2 = "the embeddings begin at an odd multiple of 8 bytes"
 
 
 def test_a_run_rounds_and_allocates_as_it_is_asked_to(project: Project) -> None:
-    pytest.importorskip("xdist")
     project.claims(ADDRESSES)
-    run = project.run(*BOTH, "--profile=glance", "-n", "2", "--json=out.json")
+    run = project.run(*BOTH, "--profile=glance", "--json=out.json")
     assert run.exit == 1
     report = project.json()
     assert (report["run"]["rounding"], report["run"]["allocation"]) == (5, "odd")

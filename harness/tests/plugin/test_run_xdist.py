@@ -89,7 +89,13 @@ assay.fixtures.subjects.load = load
 GROUPED = "--dist=loadfile"
 
 
-@pytest.mark.parametrize(("processes", "loads"), [(1, 2), (4, 8)], ids=["by model", "by file"])
+@pytest.mark.parametrize(
+    ("processes", "loads"),
+    [
+        pytest.param(1, 2, id="by model", marks=pytest.mark.nightly),
+        pytest.param(2, 4, id="by file"),
+    ],
+)
 def test_processes_record_every_claim_once_and_load_a_model_once(
     project: Project, processes: int, loads: int
 ) -> None:

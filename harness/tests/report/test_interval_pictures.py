@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from assay.harness.report import interval_pictures
+from assay.harness.tests.support import interval_pictures
 
 
 def finding(

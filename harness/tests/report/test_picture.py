@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
-from assay.harness.report import picture
+from assay.harness.tests.support import picture
 
 SAID = r"""
 print('\x1b[32mgreen\x1b[0m & <plain>')

@@ -10,8 +10,8 @@ import pytest
 
 import assay
 from assay.fixtures import families
-from assay.harness.report import side_by_side
 from assay.harness.results.schema import write_json
+from assay.harness.tests.support import side_by_side
 from assay.harness.tests.support.sessions import ROOT
 
 

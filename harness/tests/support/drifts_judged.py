@@ -12,9 +12,9 @@ import pytest
 import assay
 from assay.fixtures import families
 from assay.harness.checking.profiles import PROFILES
-from assay.harness.faults.drifts import DRIFTS
 from assay.harness.results.errors import BadInput
 from assay.harness.results.verdicts import Result, Verdict
+from assay.harness.tests.support.drifts import DRIFTS
 
 CARRIED, LOUD, QUIET = "carried", "loud", "quiet"
 

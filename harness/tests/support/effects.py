@@ -11,7 +11,7 @@ from torch import nn
 
 from assay.fixtures.texts import RANDOM
 from assay.harness.checking.profiles import Profile
-from assay.harness.models.capabilities import probe
+from assay.harness.models.capabilities import recorded
 from assay.harness.models.subject import masks, positions
 from assay.harness.models.subject.provenance import UNKNOWN
 from assay.harness.tests.support.toys import fresh, verdict
@@ -53,7 +53,7 @@ def seeing_all(spec):
     What it can do was found before, so that only the findings can tell.
     """
     subject = renamed(spec)
-    probe(subject).all()
+    recorded.reasons(subject)
 
     def unmasked(module, arguments, named):
         ids = named.get("input_ids", named.get("inputs_embeds"))

@@ -7,6 +7,6 @@ from typing import Any
 import pytest
 
 
-def nightly(value: Any) -> Any:
+def nightly(*values: Any) -> Any:
     """A case of a parametrised test, for nightly runs alone."""
-    return pytest.param(value, marks=pytest.mark.nightly)
+    return pytest.param(*values, marks=pytest.mark.nightly)

@@ -1,17 +1,23 @@
-"""Reads a device's state while it is timed: its clock, and why it is throttled.
+"""The machine that something is timed on, and its state meanwhile: clock, and why it is throttled.
 
 An Nvidia GPU by nvidia-ml-py where that is installed; a processor's clock by psutil.
 """
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import psutil
 import torch
+
+from assay import harness
+from assay.harness.models.loading import runs
+from assay.harness.models.machine import accelerators
 
 THROTTLES = {
     0x04: "power cap",
@@ -78,3 +84,26 @@ def _gpu(device: torch.device) -> Monitor | None:
         return Vitals()
 
     return now
+
+
+def describe(device: torch.device) -> dict[str, object]:
+    """Threads, the processor's or GPU's name, its driver, and versions."""
+    return {
+        "device": str(device),
+        "gpu": accelerators.name(device),
+        "driver": driver() if device.type == "cuda" else None,
+        "processor": processor(),
+        "threads": torch.get_num_threads(),
+        "assay": harness.__version__,
+        **runs.versions(),
+    }
+
+
+def processor() -> str:
+    """The processor's name, as far as the system reports it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()

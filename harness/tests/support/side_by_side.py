@@ -1,6 +1,6 @@
 """The tables of docs/real-models.md: verdicts on several models, from runs' JSON.
 
-``python -m assay.harness.report.side_by_side docs/real-models.json docs/real-models.md`` writes
+``python harness/tests/support/side_by_side.py docs/real-models.json docs/real-models.md`` writes
 them from what is stored.  Further arguments ``NAME=RUN.json`` first add runs about the models of
 these names; claims of the five documents are stored.
 """
@@ -21,7 +21,7 @@ from assay.harness.results.verdicts import DECADES, Verdict
 OF_DOCUMENTS = re.compile(r"\b00[0-4]\b")
 """In the source of a claim of the five documents."""
 
-MARK = "<!-- Written by: python -m assay.harness.report.side_by_side -->\n"
+MARK = "<!-- Written by: python harness/tests/support/side_by_side.py -->\n"
 """The tables come after it; what is before it is written by hand."""
 
 ORDER = ("refuted", "upheld", "inconclusive")

@@ -11,7 +11,7 @@ configurations and methods.
 
 from __future__ import annotations
 
-from assay.harness.faults.drifts import arguments, classes, outputs  # noqa: F401
-from assay.harness.faults.drifts.registry import DRIFTS, Drift, Inapplicable
+from assay.harness.tests.support.drifts import arguments, classes, outputs  # noqa: F401
+from assay.harness.tests.support.drifts.registry import DRIFTS, Drift, Inapplicable
 
 __all__ = ["DRIFTS", "Drift", "Inapplicable"]

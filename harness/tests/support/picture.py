@@ -1,6 +1,6 @@
 """The terminal pictures in the README, from real runs.
 
-``python -m assay.harness.report.picture docs/invert.svg assay invert "The sky is blue."``.
+``python harness/tests/support/picture.py docs/invert.svg assay invert "The sky is blue."``.
 """
 
 from __future__ import annotations

@@ -7,8 +7,13 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
-from assay.harness.faults.drifts.registry import Inapplicable, argument, drift, replace_forward
 from assay.harness.models.subject.roles import SPELLINGS, Role
+from assay.harness.tests.support.drifts.registry import (
+    Inapplicable,
+    argument,
+    drift,
+    replace_forward,
+)
 
 CACHES = SPELLINGS[Role.CACHE]
 

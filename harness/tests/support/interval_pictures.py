@@ -1,7 +1,7 @@
 """The pictures of docs/findings.md: intervals of findings and their bounds, from a run's JSON.
 
-``python -m assay.harness.report.interval_pictures run.json docs/findings E3 E6`` draws one SVG for
-each claim number, with a row for each of its findings.
+``python harness/tests/support/interval_pictures.py run.json docs/findings E3 E6`` draws one SVG
+for each claim number, with a row for each of its findings.
 """
 
 from __future__ import annotations

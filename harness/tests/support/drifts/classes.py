@@ -8,8 +8,13 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from assay.harness.faults.drifts.registry import Inapplicable, drift, replace_forward, subclass
 from assay.harness.models.subject.roles import SPELLINGS, Role, bind
+from assay.harness.tests.support.drifts.registry import (
+    Inapplicable,
+    drift,
+    replace_forward,
+    subclass,
+)
 
 
 @drift("class-renamed", "the model's class has another name")

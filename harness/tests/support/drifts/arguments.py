@@ -9,13 +9,13 @@ from typing import Any
 
 from transformers import Cache, PreTrainedModel
 
-from assay.harness.faults.drifts.registry import (
+from assay.harness.models.subject.roles import SPELLINGS, Role
+from assay.harness.tests.support.drifts.registry import (
     argument,
     drift,
     renamed_inputs,
     replace_forward,
 )
-from assay.harness.models.subject.roles import SPELLINGS, Role
 
 NONE = inspect.Parameter.empty
 
