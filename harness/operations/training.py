@@ -239,10 +239,11 @@ class Plain:
         error, allowed, where = judged.bounded(exact.apart(observed))
         most = tolerance.most if wide else torch.finfo(torch.float64).max
         if allowed < error <= most:
-            runs = list(self._elsewhere())
+            runs = [exact.errors(each) for each in (self.own, *self._elsewhere())]
             if not wide:
-                exact = _settled(exact, runs, tolerance.largest)
-            noise = functools.reduce(Distance.largest, map(exact.apart, (self.own, *runs)))
+                exact = _settled(exact, runs[1:], tolerance.largest)
+            counted = [{n: e for n, e in run.items() if n not in exact.left_out} for run in runs]
+            noise = functools.reduce(Distance.largest, map(_farthest, counted))
             judged = Judged(exact, self.own, noise, tolerance, wide)
             error, allowed, where = judged.bounded(exact.apart(observed))
         check.judge(error, allowed, where)
@@ -255,9 +256,9 @@ class Plain:
                 yield gradients(self.subject, self.samples, names(self.subject))
 
 
-def _settled(exact: Exact, runs: Sequence[Gradients], most: float) -> Exact:
-    """Leave out the parameters that are off by more than ``most`` in one of the ``runs``."""
-    far = {n for each in runs for n, error in exact.errors(each).items() if error > most}
+def _settled(exact: Exact, runs: Sequence[dict[str, float]], most: float) -> Exact:
+    """Leave out the parameters whose error in one of the ``runs`` is more than ``most``."""
+    far = {name for errors in runs for name, error in errors.items() if error > most}
     if not set(exact.gradients) - far:
         raise Unsettled(BY_ROUNDING)
     return replace(exact, left_out=frozenset(far))

@@ -37,17 +37,30 @@ def give_back(least: int = 0) -> None:
     """Collect cycles, and return the freed memory to the system where the C library keeps it.
 
     A model and the answers about it refer to each other.  glibc keeps freed blocks of some
-    megabytes, such as a layer's weights, for later use.  A process that has grown by fewer than
-    ``least`` bytes since the last time is left alone: to go over all objects takes 0.2 s.
+    megabytes, such as a layer's weights, for later use.  Cycles, for which all objects are looked
+    at, 0.2 s, stay where the process has grown by fewer than ``least`` bytes since the last time.
     """
     global _afterwards
-    if least and psutil.Process().memory_info().rss < _afterwards + least:
-        return
+    if least:
+        if _resident() < _afterwards + least:
+            return
+        _trim()
+        if _resident() < _afterwards + least:
+            return
     gc.collect()
+    _trim()
+    _afterwards = _resident()
+
+
+def _resident() -> int:
+    """Bytes of this process in memory."""
+    return int(psutil.Process().memory_info().rss)
+
+
+def _trim() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if os.name == "posix" else None
     if trim is not None:
         trim(0)
-    _afterwards = psutil.Process().memory_info().rss
 
 
 LACKING = ("out of memory", "allocate memory", "not enough memory", "ALLOC_FAILED")
