@@ -152,9 +152,9 @@ class Exact:
         """
         for name in dict.fromkeys((*self.gradients, *others)):
             if name not in self.left_out:
-                exact, other = self.gradients.get(name), others.get(name)
-                exact = torch.zeros_like(other) if exact is None else exact
-                other = torch.zeros_like(exact) if other is None else other
+                known = self.gradients, others
+                like = next(each[name] for each in known if name in each)
+                exact, other = (e[name] if name in e else torch.zeros_like(like) for e in known)
                 pairs = zip(_pieces(exact), _pieces(other), strict=True)
                 yield name, ((b - a, b) for a, b in pairs)
 
