@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import scipy
 import torch
-from scipy import stats
 
 from assay.fixtures import sides, texts
 from assay.fixtures.inversions import Cases, invert
@@ -165,7 +165,7 @@ def order_of(values, order):
         return torch.zeros(len(values), dtype=torch.float64)
     rows = values.tolist()
     correlations = [
-        stats.spearmanr(order, row).statistic if len({*row}) > 1 else 0.0 for row in rows
+        scipy.stats.spearmanr(order, row).statistic if len({*row}) > 1 else 0.0 for row in rows
     ]
     return torch.tensor(correlations, dtype=torch.float64)
 

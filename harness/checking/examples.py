@@ -20,8 +20,9 @@ from assay.harness.checking.claim import Session, with_subject
 from assay.harness.checking.comparing import Unsettled
 from assay.harness.checking.entries import Entries, NotAnExample, blob_of, entry_of
 from assay.harness.checking.shared import Offer, examples, offered
+from assay.harness.models.machine.memory import give_back
 from assay.harness.models.machine.shortage import ENDS, Size, shortage
-from assay.harness.models.subject import Subject
+from assay.harness.models.subject import Subject, lengths, releasing
 from assay.harness.models.subject.clock import Braked, ForwardClock
 from assay.harness.results.errors import BadInput, Missing, shortened
 from assay.harness.results.verdicts import ERROR, STORED, Counterexample
@@ -143,6 +144,8 @@ class Examples:
             inputs: dict[str, str] = {}
             self.shrunk += self.smallest is not None
             self.size = self.latest = None
+            if lengths.is_sliced(self.subject):  # the whole of it, in whose passes much piles up
+                give_back(releasing.SMALL)
             record.begin(shared=ours)
             try:
                 self.body(draw=self._drawer(data, inputs), check=self.check, **arguments)

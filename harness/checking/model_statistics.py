@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from scipy import stats
+import scipy
 
 from assay.harness.checking.bounded import mean_interval
 from assay.harness.results.arrays import Array
@@ -46,7 +46,7 @@ def mean_interval_of_models(sample: Array, confidence: float, low: float, high: 
     each = units(values, models)
     if len(np.unique(models)) == 1:
         return over_prompts
-    over_models = _interval(stats.ttest_1samp, confidence, each, 0.0)
+    over_models = _interval(scipy.stats.ttest_1samp, confidence, each, 0.0)
     return clip_interval(hull(over_prompts, over_models), low, high)
 
 
@@ -139,7 +139,7 @@ def _welch(one: Array, other: Array, confidence: float) -> Pair:
         apart = float(one[0] - other[0])
         return apart, apart
     welch, student = (
-        _interval(stats.ttest_ind, confidence, one, other, equal_var=equal)
+        _interval(scipy.stats.ttest_ind, confidence, one, other, equal_var=equal)
         for equal in (False, True)
     )
     return hull(welch, student)

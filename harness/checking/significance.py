@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy import stats
+import scipy
 
 from assay.harness.checking import statistics
 from assay.harness.results.verdicts import Kind, Result, Verdict
@@ -72,8 +72,8 @@ def _beyond(bound: Bound, values: Array, finest: float, share: float) -> float:
     width = (value - low) if limit < value else (high - value)
     if width <= 0.0:
         return LEAST
-    deviations = stats.norm.isf(finest * share / 2) * abs(value - limit) / width
-    p = 2 * float(stats.norm.sf(deviations)) / share
+    deviations = scipy.stats.norm.isf(finest * share / 2) * abs(value - limit) / width
+    p = 2 * float(scipy.stats.norm.sf(deviations)) / share
     return min(finest, max(LEAST, p))
 
 
@@ -85,7 +85,8 @@ def adjusted(results: Sequence[Result]) -> dict[int, float]:
     tried = {i: _of(row) for i, row in enumerate(results) if _counts(row)}
     if not tried:
         return {}
-    adjusted_values = stats.false_discovery_control(np.array(list(tried.values())), method="by")
+    values = np.array(list(tried.values()))
+    adjusted_values = scipy.stats.false_discovery_control(values, method="by")
     decided = (Verdict.UPHELD, Verdict.REFUTED)
     every = dict(zip(tried, adjusted_values.tolist(), strict=True))
     return {i: p for i, p in every.items() if results[i].verdict in decided}

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from scipy import stats
+import scipy  # its modules are imported when used: no law needs them
 
 from assay.harness.checking import model_statistics
 from assay.harness.checking.bounded import mean_interval
@@ -56,13 +56,13 @@ class Statistic:
 def _of_share(sample: Array, confidence: float) -> Pair:
     # Clopper and Pearson's: Wilson's is shorter but errs in 6 % of findings near 0 and 1.
     hits, n = int(np.count_nonzero(sample)), len(sample)
-    interval = stats.binomtest(hits, n).proportion_ci(confidence, method="exact")
+    interval = scipy.stats.binomtest(hits, n).proportion_ci(confidence, method="exact")
     return float(interval.low), float(interval.high)
 
 
 def _of_median(sample: Array, confidence: float) -> Pair:
     # Between order statistics: exact for any distribution, and nothing is resampled.
-    interval = stats.quantile_test(sample, p=0.5).confidence_interval(confidence)
+    interval = scipy.stats.quantile_test(sample, p=0.5).confidence_interval(confidence)
     low = -math.inf if math.isnan(interval.low) else float(interval.low)
     return low, math.inf if math.isnan(interval.high) else float(interval.high)
 
@@ -76,7 +76,7 @@ def _bootstrap(of: Callable[..., Array], sample: Array, confidence: float) -> Pa
         return NOWHERE  # all resamples are equal and say nothing about unseen values
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about a degenerate resample, which gives NaN
-        interval = stats.bootstrap(
+        interval = scipy.stats.bootstrap(
             columns,
             of,
             n_resamples=RESAMPLES,
@@ -102,7 +102,7 @@ def _ratio(x: Array, y: Array, axis: int = -1) -> Array:
 
 def _rank_correlation(x: Array, y: Array, axis: int = -1) -> Array:
     """Spearman's, over the last axis of arrays of any number of dimensions."""
-    x, y = (_direction(stats.rankdata(each, axis=-1)) for each in (x, y))
+    x, y = (_direction(scipy.stats.rankdata(each, axis=-1)) for each in (x, y))
     return np.asarray(np.einsum("...i,...i->...", x, y))
 
 

@@ -193,4 +193,6 @@ def _pytest(arguments: list[str]) -> int:
 
     # What pytest, its plug-ins and libraries print says nothing about a model.
     quiet = ["-q", "--no-header", "--disable-warnings", "-p", "no:benchmark", "-o", "plain=true"]
+    # It collects garbage five times at the end, half a second of a run, for its warnings.
+    quiet += ["-p", "no:unraisableexception"]
     return pytest.main([*arguments, *quiet])

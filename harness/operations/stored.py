@@ -39,14 +39,14 @@ def loaded(subject: Subject, folder: str) -> Loaded:
     """The model in ``folder``, loaded as users load it, where new memory is filled with NaN,
     so that what loading neither reads nor computes shows.
 
-    Where memory does not hold another model, equal weights take the memory of the subject's.
+    Equal weights take the memory of the subject's where they should (`variants.shares_weights`).
     """
     model_class = class_to_load(subject.model, folder)
     with filled_with_nan():
         model, info = model_class.from_pretrained(
             folder, output_loading_info=True, **compat.in_dtype(subject.dtype)
         )
-    if not variants.fits_twice(subject):
+    if variants.shares_weights(subject):
         variants.share_equal_weights(subject.model, model)
     model.to(subject.device).eval().requires_grad_(False)
     other = of_same_code(subject, f"{subject.name}, loaded into NaN", model)

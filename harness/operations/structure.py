@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
+import scipy
 import torch
-from scipy import stats
 from torch import Tensor
 
 from assay.harness.checking.draws import Draws
@@ -61,7 +61,7 @@ def log_p(one: Tensor, other: Tensor) -> float:
 
     NaN where a number of either sample is.
     """
-    p = float(stats.ks_2samp(one.cpu().numpy(), other.cpu().numpy(), method="asymp").pvalue)
+    p = float(scipy.stats.ks_2samp(one.cpu().numpy(), other.cpu().numpy(), method="asymp").pvalue)
     if math.isnan(p):
         return p
     return max(LEAST_LOG_P, math.log10(p)) if p > 0.0 else LEAST_LOG_P
@@ -69,7 +69,7 @@ def log_p(one: Tensor, other: Tensor) -> float:
 
 def kurtosis(values: Tensor) -> float:
     """Excess kurtosis: 0 for a normal distribution."""
-    return float(stats.kurtosis(values.cpu().numpy()))
+    return float(scipy.stats.kurtosis(values.cpu().numpy()))
 
 
 def top_pairs(table: Tensor, ranks: tuple[int, ...] = RANKS) -> list[tuple[int, int, float]]:

@@ -7,7 +7,7 @@ import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -34,6 +34,9 @@ from assay.harness.results.verdicts import margin
 
 AT_ONCE = 1 << 24
 """Numbers of all the gradients that are compared: of a large model, its smaller parameters'."""
+
+PIECE = 1 << 18
+"""Numbers of a gradient that are compared at a time."""
 
 SMALL = 1e-3
 """Gradients shorter than this share of the mean one are measured against that share."""
@@ -118,17 +121,17 @@ class Exact:
         where it saw nothing.
         """
         return {
-            name: float(off.norm()) / self.units.get(name, self.units[""])
-            for name, off in self._differences(others)
+            name: math.hypot(*(float(off.norm()) for off, _ in pieces))
+            / self.units.get(name, self.units[""])
+            for name, pieces in self._differences(others)
         }
 
     def leaking(self, own: Gradients) -> Callable[[float], Distance]:
         """By size: how far ``own`` are with each gradient longer by that share of its length."""
         terms = {}
-        for name, off in self._differences(own):
-            tensor = own.get(name, torch.zeros_like(off))
-            products = float(off.norm()) ** 2, float((off * tensor).sum())
-            terms[name] = (*products, float(tensor.norm()) ** 2)
+        for name, pieces in self._differences(own):
+            products = [(float(a @ a), float(a @ b), float(b @ b)) for a, b in pieces]
+            terms[name] = [math.fsum(each) for each in zip(*products, strict=True)]
 
         def leaking(size: float) -> Distance:
             return _farthest(
@@ -141,10 +144,23 @@ class Exact:
 
         return leaking
 
-    def _differences(self, others: Gradients) -> Iterator[tuple[str, Tensor]]:
+    def _differences(
+        self, others: Gradients
+    ) -> Iterator[tuple[str, Iterator[tuple[Tensor, Tensor]]]]:
+        """By name: ``others`` less the exact ones, and ``others``, flat and in pieces: a whole one
+        would take fresh memory each time, which takes longer than the difference.
+        """
         for name in dict.fromkeys((*self.gradients, *others)):
             if name not in self.left_out:
-                yield name, others.get(name, 0.0) - self.gradients.get(name, torch.tensor(0.0))
+                known = self.gradients, others
+                like = next(each[name] for each in known if name in each)
+                exact, other = (e[name] if name in e else torch.zeros_like(like) for e in known)
+                pairs = zip(_pieces(exact), _pieces(other), strict=True)
+                yield name, ((b - a, b) for a, b in pairs)
+
+
+def _pieces(tensor: Tensor) -> Sequence[Tensor]:
+    return tensor.flatten().split(PIECE)
 
 
 def _farthest(errors: dict[str, float]) -> Distance:
@@ -191,18 +207,22 @@ class Judged:
 
 @dataclass(frozen=True)
 class Plain:
-    """The gradients of ``samples`` that the subject computes, ``own``, and the ``exact`` ones."""
+    """The gradients of ``samples`` that the subject computes, ``own``, and the ``exact`` ones.
+
+    Those ``without_largest`` are the exact ones of all samples but that with the most labels.
+    """
 
     subject: Subject
     samples: Sequence[Sample]
     own: Gradients
     exact: Exact
+    without_largest: Gradients = field(default_factory=dict)
 
     @classmethod
     def of(cls, subject: Subject, samples: Sequence[Sample]) -> Plain:
         """Compute both, of the parameters that `names` gives."""
         own = gradients(subject, samples, names(subject))
-        return cls(subject, samples, own, exact(subject, samples, names(subject)))
+        return cls(subject, samples, own, *exact(subject, samples, names(subject)))
 
     def judge(self, check: Check, observed: Gradients) -> Judged:
         """The law: ``observed`` are as near to the exact gradients as the subject's own are.
@@ -219,10 +239,11 @@ class Plain:
         error, allowed, where = judged.bounded(exact.apart(observed))
         most = tolerance.most if wide else torch.finfo(torch.float64).max
         if allowed < error <= most:
-            runs = list(self._elsewhere())
+            runs = [exact.errors(each) for each in (self.own, *self._elsewhere())]
             if not wide:
-                exact = _settled(exact, runs, tolerance.largest)
-            noise = functools.reduce(Distance.largest, map(exact.apart, (self.own, *runs)))
+                exact = _settled(exact, runs[1:], tolerance.largest)
+            counted = [{n: e for n, e in run.items() if n not in exact.left_out} for run in runs]
+            noise = functools.reduce(Distance.largest, map(_farthest, counted))
             judged = Judged(exact, self.own, noise, tolerance, wide)
             error, allowed, where = judged.bounded(exact.apart(observed))
         check.judge(error, allowed, where)
@@ -235,9 +256,9 @@ class Plain:
                 yield gradients(self.subject, self.samples, names(self.subject))
 
 
-def _settled(exact: Exact, runs: Sequence[Gradients], most: float) -> Exact:
-    """Leave out the parameters that are off by more than ``most`` in one of the ``runs``."""
-    far = {n for each in runs for n, error in exact.errors(each).items() if error > most}
+def _settled(exact: Exact, runs: Sequence[dict[str, float]], most: float) -> Exact:
+    """Leave out the parameters whose error in one of the ``runs`` is more than ``most``."""
+    far = {name for errors in runs for name, error in errors.items() if error > most}
     if not set(exact.gradients) - far:
         raise Unsettled(BY_ROUNDING)
     return replace(exact, left_out=frozenset(far))
@@ -277,12 +298,6 @@ def _labels(subject: Subject, ids: Tensor) -> Tensor:
     labels = ids.roll(-1, 1)
     labels[:, -1] = losses.IGNORED
     return labels
-
-
-def without_largest(samples: Sequence[Sample]) -> list[Sample]:
-    """``samples`` without the one with the most labels."""
-    largest = max(samples, key=lambda each: each.counted)
-    return [each for each in samples if each is not largest]
 
 
 def cross_entropy(subject: Subject, sample: Sample) -> tuple[Tensor, int]:
@@ -351,18 +366,25 @@ def gradients(
     return sums
 
 
-def exact(subject: Subject, samples: Sequence[Sample], names: Sequence[str]) -> Exact:
-    """`gradients` of the float64 reference.
+def exact(
+    subject: Subject, samples: Sequence[Sample], names: Sequence[str]
+) -> tuple[Exact, Gradients]:
+    """`gradients` of the float64 reference, and those without the sample with the most labels.
 
     Raises `Unsettled` where they are no numbers, or depend on near-ties between experts.
     """
     require_settled(subject, samples)
-    sums = gradients(reference_of(subject), samples, names)
-    for name, tensor in sums.items():
-        if not bool(tensor.isfinite().all()):
+    largest = max(samples, key=lambda each: each.counted)
+    others = [each for each in samples if each is not largest]
+    fewer = gradients(reference_of(subject), others, names)
+    sums = gradients(reference_of(subject), [largest], names)
+    for name in {**fewer, **sums}:
+        if name in fewer:
+            sums[name] = sums[name].add_(fewer[name]) if name in sums else fewer[name]
+        if sums[name].numel() and not all(map(math.isfinite, sums[name].aminmax())):
             raise Unsettled(f"the float64 copy gives no gradient of {name}")
     rounding = ROUNDINGS * torch.finfo(precision.working(subject)).eps
-    return Exact(sums, max(SMALL, rounding))
+    return Exact(sums, max(SMALL, rounding)), fewer
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from assay.harness.models.machine.shortage import pass_on
 from assay.harness.models.reference.copying import cast, copy_model
 from assay.harness.models.reference.modified import of_same_code
 from assay.harness.models.reference.tolerances import bit_equal, one_bit_off
-from assay.harness.models.subject import Subject, compat
+from assay.harness.models.subject import Subject, compat, lengths
 from assay.harness.models.subject.memo import memo
 from assay.harness.models.subject.provenance import UNTRAINED
 from assay.harness.models.subject.wrapped import Wrapped
@@ -45,7 +45,7 @@ def saved_and_loaded(subject: Subject) -> Subject:
 
 def _round_trip(subject: Subject, dtype: torch.dtype) -> Subject:
     with saved(subject) as folder:
-        if dtype == subject.dtype and not fits_twice(subject):
+        if dtype == subject.dtype and shares_weights(subject):
             model = _by_shards(subject, folder, dtype)
         else:
             model = _from_folder(subject, folder, dtype)
@@ -57,14 +57,13 @@ def _round_trip(subject: Subject, dtype: torch.dtype) -> Subject:
 
 @contextmanager
 def saved(subject: Subject) -> Iterator[str]:
-    """A folder with the model, in small files where memory does not hold another model, within a
-    block.
+    """A folder with the model, in small files where copies share its weights, within a block.
 
     Raises `Missing` where not all weights are in memory, or the model cannot be saved.
     """
     require(subject, "weights-in-memory")
     require(subject, "saving")
-    size: int | str = "1000GB" if fits_twice(subject) else SHARD
+    size: int | str = SHARD if shares_weights(subject) else "1000GB"
     with tempfile.TemporaryDirectory() as folder:
         with unchanged_configuration(subject.model):
             subject.model.save_pretrained(folder, max_shard_size=size)
@@ -111,6 +110,13 @@ def fits_twice(subject: Subject) -> bool:
     """Whether free memory holds another model of the subject's size."""
     size = sum(weight.numel() * weight.itemsize for weight in subject.model.parameters())
     return holds_copies(subject.device, size)
+
+
+def shares_weights(subject: Subject) -> bool:
+    """Whether what is loaded again takes the memory of the subject's weights where bits are equal:
+    of a large model, whose slice is loaded into memory of its own, and where memory is short.
+    """
+    return lengths.is_sliced(subject) or not fits_twice(subject)
 
 
 def share_equal_weights(model: PreTrainedModel, loaded: PreTrainedModel) -> None:

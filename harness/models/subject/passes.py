@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from assay.harness.models.machine import accelerators
 from assay.harness.models.machine.shortage import pass_on
 from assay.harness.models.subject import (
     blocks,
@@ -289,8 +290,30 @@ def uncompiled(subject: Subject) -> AbstractContextManager[Any]:
     # Not the subject's dtype, which is that of embeddings that a pass may have to find.
     exact = any(each.dtype == torch.float64 for each in subject.model.parameters())
     if exact or subject.device.type == "cpu":
-        return torch.compiler.set_stance("force_eager")
+        return _eagerly()
     return nullcontext()
+
+
+@contextmanager
+def _eagerly() -> Iterator[None]:
+    """Run what is compiled as it is written.
+
+    Inductor takes a second to import, and `torch.compile` imports it before anything is compiled.
+    Where it is not needed, since there is no GPU, functions are left as they are.
+    """
+    before = torch.compile
+    if accelerators.kind_here() is None:
+        torch.compile = _as_written  # type: ignore[assignment]  # one of its signatures
+    try:
+        with torch.compiler.set_stance("force_eager"):
+            yield
+    finally:
+        torch.compile = before
+
+
+def _as_written(function: Any = None, **_: Any) -> Any:
+    """`torch.compile` without compiling, also as a decorator with arguments."""
+    return function if function is not None else lambda function: function
 
 
 def passes_on(subject: Subject, name: str) -> bool:

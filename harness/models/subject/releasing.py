@@ -25,9 +25,10 @@ def release_copies(subject: Subject) -> None:
     if sum(sizes.values()) > SMALL:
         for question in [question for question, size in sizes.items() if size]:
             del answers[question]
-    elif _bytes(subject) <= SMALL:
-        return
-    memory.give_back()
+        memory.give_back()
+    elif _bytes(subject) > SMALL:
+        # Of a GPU's memory, where the model is, the size of the process says nothing.
+        memory.give_back(SMALL if subject.device.type == "cpu" else 0)
 
 
 def _models(answer: Any) -> Iterator[Subject]:

@@ -37,7 +37,13 @@ def selects(subject: Subject) -> bool:
 
     It reads the layers' classes and the functions of their files that they call.
     """
-    parts: set[Any] = {type(module) for module in subject.model.modules()}
+    return _select(frozenset(type(module) for module in subject.model.modules()))
+
+
+@lru_cache(256)
+def _select(classes: frozenset[Any]) -> bool:
+    """`selects` of a model with layers of these ``classes``; a run asks it about many copies."""
+    parts: set[Any] = set(classes)
     pending = [each for each in parts if not each.__module__.startswith("torch.nn")]
     while pending:
         part = pending.pop()
@@ -54,10 +60,7 @@ def selects(subject: Subject) -> bool:
 
 @lru_cache(4096)
 def _source(part: Any) -> str:
-    """The code of a class or function, without the examples of its docstrings.
-
-    Cached, because a run asks it about many copies of one model.
-    """
+    """The code of a class or function, without the examples of its docstrings."""
     try:
         return _EXAMPLE.sub("", inspect.getsource(part))
     except (OSError, TypeError, SyntaxError):  # typed in, or compiled
