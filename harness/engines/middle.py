@@ -86,15 +86,12 @@ def rounded(states: Tensor, name: str) -> Tensor:
     return (numbers * steps).flatten(-2).to(states.dtype)
 
 
-def rotation(width: int) -> Tensor:
-    """The orthonormal Hadamard matrix [width, width], its own inverse; for powers of two."""
-    return torch.from_numpy(hadamard(width) / width**0.5)
-
-
 def rotated(states: Tensor, size: int) -> Tensor:
-    """``states`` [..., width] with each block of ``size`` numbers turned by `rotation`."""
-    blocks = states.unflatten(-1, (-1, size))
-    return (blocks @ rotation(size).to(states)).flatten(-2)
+    """``states`` [..., width] with each block of ``size`` numbers, a power of two, turned by the
+    orthonormal Hadamard matrix, which is its own inverse.
+    """
+    turn = torch.from_numpy(hadamard(size)).to(states) / size**0.5
+    return (states.unflatten(-1, (-1, size)) @ turn).flatten(-2)
 
 
 @contextmanager

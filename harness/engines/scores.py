@@ -129,7 +129,7 @@ def apart(one: Rows, other: Rows) -> Apart | None:
     Row by row the root mean square of a - b, in units of the spread of b, or of a where that
     alone has the whole vocabulary.  It is over the tokens that both list.  A best k lists no token
     less probable than its last but one: a token that only the other lists counts by how much it
-    exceeds that.  Where neither spread is known, that of the listed tokens is, and 1 nat at least.
+    exceeds that.  Of listed tokens the unit is at least their own spread, and 1 nat.
     Infinite where a number is NaN.
     """
     start, stop = max(one.first, other.first), min(one.end, other.end)
@@ -151,7 +151,7 @@ def _error(one: tuple[Array, Listed], other: tuple[Array, Listed], spread: float
     if np.isnan(a).any() or np.isnan(b).any():
         return math.inf
     a, b = _listed(np.maximum(a, LEAST), mine, np.maximum(b, LEAST), theirs)
-    scale = spread or (1.0 if mine is theirs is None else max(float(b.std()), 1.0))
+    scale = spread or 1.0 if mine is theirs is None else max(float(b.std()), spread, 1.0)
     return float(np.sqrt(np.mean((a - b) ** 2))) / float(scale)
 
 

@@ -54,7 +54,10 @@ def test_a_best_k_is_compared_by_the_tokens_that_it_lists() -> None:
     damaged = Rows(values + np.eye(4)[0], tokens)
     known = replace(best, spread=rows.spreads)
     for one, other in ((damaged, rows), (rows, damaged), (damaged, known), (known, damaged)):
-        assert apart(one, other).error == pytest.approx(0.5 / rows.spreads.min())
+        least = max(1.0, rows.spreads.min())
+        assert apart(one, other).error == pytest.approx(0.5 / least, rel=0.2)
+    wide = replace(best, spread=np.full(3, 4.0))
+    assert apart(damaged, wide).error == pytest.approx(0.5 / 4.0)
     assert apart(damaged, best).error == pytest.approx(0.5 / values.std(1).clip(1.0).min())
     assert best.of(tokens[:, 1]) == pytest.approx(values[:, 1])
 
