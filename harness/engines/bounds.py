@@ -8,6 +8,7 @@ fewer is measured in that model (`middle`): no table holds for every model.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 
@@ -19,6 +20,7 @@ from assay.harness.engines.subject import EngineSubject
 from assay.harness.models.machine.devices import DTYPES
 from assay.harness.models.reference.float64 import reference_of
 from assay.harness.models.subject import Subject
+from assay.harness.results.arrays import Array
 from assay.harness.results.errors import Missing
 
 ALONE = {
@@ -129,12 +131,14 @@ def plain(subject: EngineSubject, ids: Ids) -> tuple[Rows, float]:
     (rows,) = subject.scores([ids])
     if (key := tuple(ids)) not in subject.allowances:
         subject.allowances[key] = _allowance(subject, ids, rows)
-    end, allowed = subject.allowances[key]
-    return rows.at(0, end), allowed
+    end, allowed, spread = subject.allowances[key]
+    return replace(rows.at(0, end), spread=spread), allowed
 
 
-def _allowance(subject: EngineSubject, ids: Ids, rows: Rows) -> tuple[int, float]:
-    """Up to which position answers to ``ids`` are compared, and how far they may be apart."""
+def _allowance(subject: EngineSubject, ids: Ids, rows: Rows) -> tuple[int, float, Array | None]:
+    """Up to which position answers to ``ids`` are compared, how far they may be apart, and the
+    spread of their rows (`Rows.spread`).
+    """
     engine, model = subject.engine, subject.same_weights
     if model is None:
         (most,) = limits(subject, [ids])
@@ -143,8 +147,9 @@ def _allowance(subject: EngineSubject, ids: Ids, rows: Rows) -> tuple[int, float
                 "engine-model: in few bits routers choose by near-ties, of which only a "
                 "model can tell; --against names one"
             )
-        return rows.end, most
+        return rows.end, most, None
     (reference,) = exact(model, engine, ids)
     (most,) = limits(subject, [ids], [reference])
     own = apart(rows, reference)
-    return reference.end, most if own is None else min(FACTOR * own.error + most / 10, most)
+    most = most if own is None else min(FACTOR * own.error + most / 10, most)
+    return reference.end, most, reference.spreads

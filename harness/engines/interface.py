@@ -85,6 +85,10 @@ class Engine:
     ``q8_k`` in blocks of 256, or ''."""
     cache = ""
     """The type of its cache, where that is another one: ``float16``, ``q8_0``, ``q4_0``."""
+    queries = ""
+    """What queries are rounded to where they meet the cache: ``float16``, ``q8_0``, or ''."""
+    rotated = False
+    """Whether the cache has keys and values rotated by Hadamard matrices, as in llama.cpp."""
     routed = False
     """Whether tokens are routed to experts, which in few bits may choose others by near-ties."""
     weights = ""

@@ -7,20 +7,24 @@ from __future__ import annotations
 
 import copy
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import torch
-import transformers
+from scipy.linalg import hadamard
 from torch import Tensor, nn
+from transformers.masking_utils import AttentionMaskInterface
 from transformers.pytorch_utils import Conv1D
 
 from assay.harness.engines.interface import Engine, Ids, Scores
 from assay.harness.engines.scores import Rows, rows_of
+from assay.harness.models.capabilities import releases
 from assay.harness.models.machine.devices import DTYPES
-from assay.harness.models.subject import Subject
+from assay.harness.models.subject import Subject, compat
+from assay.harness.results.errors import Missing
 
 OTHER_NAMES = {
     **dict.fromkeys(("f32", "fp32", "float"), "float32"),
@@ -37,6 +41,11 @@ BLOCKS = {"int8": 0, "q8_k": 256}
 FLOAT8 = re.compile(r"f(p|loat)?8")
 """Names of floats of 8 bits; they have the four bits of exponent of e4m3, unless they say e5m2."""
 
+TURNED = 64
+"""Numbers of a block of values that llama.cpp rotates; no other width of heads is rotated."""
+
+WAY = "assay_rounded"
+"""The name of the attention function that rounds."""
 
 LINEAR = nn.Linear | Conv1D
 """Layers whose inputs and weights are rounded."""
@@ -72,24 +81,60 @@ def rounded(states: Tensor, name: str) -> Tensor:
     else:
         low = -(2 ** (int((re.findall(r"[2-7]", name) or "4")[0]) - 1))
         steps, high = largest / low, -low - 1
-    steps = steps if name in BLOCKS else steps.half().double()
-    steps = torch.where(steps == 0, 1.0, steps)
-    return ((blocks / steps).round().clamp(low, high) * steps).flatten(-2).to(states.dtype)
+    numbers = (blocks / torch.where(steps == 0, 1.0, steps)).round().clamp(low, high)
+    steps = steps.half().double() if size == BLOCK else steps  # as they are stored
+    return (numbers * steps).flatten(-2).to(states.dtype)
 
 
-class RoundedCache(transformers.DynamicCache):
-    """A growing cache that rounds what it is given to a type, and returns that."""
+def rotated(states: Tensor, size: int) -> Tensor:
+    """``states`` [..., width] with each block of ``size`` numbers, a power of two, turned by the
+    orthonormal Hadamard matrix, which is its own inverse.
+    """
+    turn = torch.from_numpy(hadamard(size)).to(states) / size**0.5
+    return (states.unflatten(-1, (-1, size)) @ turn).flatten(-2)
 
-    def __init__(self, kind: str) -> None:
-        super().__init__()
-        self.kind = kind
 
-    def update(
-        self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
-    ) -> tuple[Tensor, Tensor]:
-        """Round and keep the keys and values of new tokens; all that are kept."""
-        keys, values = (rounded(each, self.kind) for each in (key_states, value_states))
-        return super().update(keys, values, layer_idx, *args, **kwargs)
+@contextmanager
+def rounded_attention(model: Any, engine: Engine, cache: str) -> Iterator[None]:
+    """``model`` while it attends to keys and values of the type ``cache``; '' leaves it as it is.
+
+    Queries are rounded, and all are rotated before and back after, as ``engine`` says of itself.
+    Raises `Missing` where the model looks no attention function up by name.
+    """
+    if not cache:
+        yield
+        return
+    before, called = compat.settings(model, compat.ATTENTION), list[bool]()
+    (_, usual), functions = before[0], releases.attention_functions()
+
+    def attend(
+        module: Any, query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Any]:
+        called.append(True)
+        own = functions.get(usual) or sys.modules[type(module).__module__].eager_attention_forward
+        width, states = key.shape[-1], value.shape[-1]
+        turned = engine.rotated and width % TURNED == states % TURNED == 0
+        if turned:  # scores stay as they are, and outputs are turned back
+            query, key = (rotated(each, width & -width) for each in (query, key))
+            value = rotated(value, TURNED)
+        query = rounded(query, engine.queries) if engine.queries else query
+        key, value = (rounded(each, cache) for each in (key, value))
+        output, weights = own(module, query, key, value, *args, **kwargs)
+        return rotated(output, TURNED) if turned else output, weights
+
+    functions.register(WAY, attend)
+    masks = AttentionMaskInterface()
+    masks.register(WAY, masks[usual])
+    compat.set_attention(model, WAY)
+    try:
+        yield
+    finally:
+        compat.restore(before, compat.ATTENTION)
+    if not called:
+        raise Missing(
+            f"engine-model: {type(model).__name__} looks up no attention, in which a cache in "
+            f"{cache} could be rounded"
+        )
 
 
 @contextmanager
@@ -130,9 +175,8 @@ def of_model(
 
     The ``inputs`` of its linear layers, and its ``cache``, are rounded to these types.
     """
-    kept: Any = {"cache": RoundedCache(cache), "keep": True} if cache else {}
-    with rounded_inputs(model.model, inputs):
-        output = model(torch.tensor(requests, device=model.device), states=False, **kept)
+    with rounded_inputs(model.model, inputs), rounded_attention(model.model, engine, cache):
+        output = model(torch.tensor(requests, device=model.device), states=False)
     return [rows_of(Scores(each), engine.vocabulary, model.name) for each in output.rows["logits"]]
 
 

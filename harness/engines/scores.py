@@ -31,12 +31,14 @@ class Rows:
 
     ``tokens`` [rows, k] are the ids that they are of; None: the whole vocabulary.  ``shift``
     [rows] is what the engine's own numbers exceed log-probabilities by: 0 where it gives those.
+    ``spread`` [rows], of listed tokens, is that of the whole vocabulary, where a model knows it.
     """
 
     values: Array
     tokens: Listed = None
     first: int = 0
     shift: Array | None = None
+    spread: Array | None = None
 
     def __len__(self) -> int:
         return len(self.values)
@@ -51,11 +53,17 @@ class Rows:
         start, stop = (min(max(each, self.first), self.end) for each in (start, stop))
         rows = slice(start - self.first, stop - self.first)
         tokens = None if self.tokens is None else self.tokens[rows]
-        return Rows(self.values[rows], tokens, start)
+        spread = None if self.spread is None else self.spread[rows]
+        return Rows(self.values[rows], tokens, start, spread=spread)
 
     def moved(self, by: int) -> Rows:
         """The same rows, said to be ``by`` positions later."""
         return Rows(self.values, self.tokens, self.first + by)
+
+    @property
+    def spreads(self) -> Array | None:
+        """The standard deviation of each row over the vocabulary, in nats; None: unknown."""
+        return self.spread if self.tokens is not None else self.values.clip(LEAST).std(1)
 
     def of(self, ids: ArrayLike) -> Array:
         """The log-probability of one id in each row [rows]; NaN where a row does not list it."""
@@ -118,16 +126,18 @@ class Apart:
 def apart(one: Rows, other: Rows) -> Apart | None:
     """How far the rows of positions that both have are apart; None where there are none.
 
-    Row by row ‖a - b‖ / ‖b - mean b‖ over the listed tokens, at most over those that both list.
-    A best k lists no token less probable than its last but one: a token that only the other lists
-    counts by how much it exceeds that.  Where one row lists few tokens, the unit is 1 nat.
+    Row by row the root mean square of a - b, in units of the spread of b, or of a where that
+    alone has the whole vocabulary.  It is over the tokens that both list.  A best k lists no token
+    less probable than its last but one: a token that only the other lists counts by how much it
+    exceeds that.  Of listed tokens the unit is at least their own spread, and 1 nat.
     Infinite where a number is NaN.
     """
     start, stop = max(one.first, other.first), min(one.end, other.end)
     if stop <= start:
         return None
     a, b = one.at(start, stop), other.at(start, stop)
-    errors = [_error(_row(a, i), _row(b, i)) for i in range(len(a))]
+    known = next((each.spreads for each in (b, a) if each.spreads is not None), [0.0] * len(a))
+    errors = [_error(_row(a, i), _row(b, i), spread) for i, spread in enumerate(known)]
     worst = int(np.argmax(errors))
     return Apart(errors[worst], start + worst, float(np.median(errors)))
 
@@ -136,14 +146,13 @@ def _row(rows: Rows, i: int) -> tuple[Array, Listed]:
     return rows.values[i], None if rows.tokens is None else rows.tokens[i]
 
 
-def _error(one: tuple[Array, Listed], other: tuple[Array, Listed]) -> float:
+def _error(one: tuple[Array, Listed], other: tuple[Array, Listed], spread: float) -> float:
     (a, mine), (b, theirs) = one, other
     if np.isnan(a).any() or np.isnan(b).any():
         return math.inf
     a, b = _listed(np.maximum(a, LEAST), mine, np.maximum(b, LEAST), theirs)
-    scale = float(np.sqrt(np.mean((b - b.mean()) ** 2)))
-    scale = scale or 1.0 if mine is theirs is None else max(scale, 1.0)
-    return float(np.sqrt(np.mean((a - b) ** 2))) / scale
+    scale = spread or 1.0 if mine is theirs is None else max(float(b.std()), spread, 1.0)
+    return float(np.sqrt(np.mean((a - b) ** 2))) / float(scale)
 
 
 def _listed(a: Array, mine: Listed, b: Array, theirs: Listed) -> tuple[Array, Array]:

@@ -49,9 +49,8 @@ class EngineSubject(Subject):
     against: Subject | None = None
     own_weights: Subject | None = None
     in_dtype: Callable[[str], Subject] | None = None
-    allowances: dict[tuple[int, ...], tuple[int, float]] = field(default_factory=dict)
-    """By request: the position up to which its answers are compared, and how far apart they may
-    be (`harness.engines.bounds`)."""
+    allowances: dict[tuple[int, ...], Any] = field(default_factory=dict)
+    """What `harness.engines.bounds.plain` keeps of each request."""
 
     @cached_property
     def in_its_dtype(self) -> Subject | None:
@@ -180,7 +179,7 @@ def subject_of(
 
 def _digest(name: str, engine: Engine, against: Subject | None) -> str:
     """SHA-256 (hex) of what the engine says of itself, the files that it serves, and the model."""
-    types = (engine.dtype, engine.stored, engine.activations, engine.cache)
+    types = (engine.dtype, engine.stored, engine.activations, engine.cache, engine.queries)
     what = (type(engine).__module__, engine.name, engine.identity, *types)
     digest = hashlib.sha256("\n".join([name, *what, against.digest if against else ""]).encode())
     for served in map(Path, sorted({*engine.files, *filter(None, [engine.weights])})):

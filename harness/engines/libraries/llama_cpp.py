@@ -90,6 +90,8 @@ class LlamaCpp(Engine):
         self.dtype = TYPES.get(kind, "float32")
         if self.options["flash"] != "off" and self.cache == "float32":
             self.cache = "float16"  # flash attention on a CPU is as exact as that
+        self.rotated = self.cache.startswith("q")
+        self.queries = "q8_0" if self.rotated else self.cache
         if kind not in TYPES:
             self.stored = kind.lower()
             self.activations = "q8_k" if "_k" in self.stored else "q8_0"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -51,7 +52,13 @@ def test_a_best_k_is_compared_by_the_tokens_that_it_lists() -> None:
     assert apart(best, rows).error == apart(rows, best).error == 0.0
     assert apart(best, Rows(values[:, :2], tokens[:, :2])).error == 0.0
     damaged = Rows(values + np.eye(4)[0], tokens)
-    assert apart(damaged, rows).error == pytest.approx(0.5, rel=0.2)
+    known = replace(best, spread=rows.spreads)
+    for one, other in ((damaged, rows), (rows, damaged), (damaged, known), (known, damaged)):
+        least = max(1.0, rows.spreads.min())
+        assert apart(one, other).error == pytest.approx(0.5 / least, rel=0.2)
+    wide = replace(best, spread=np.full(3, 4.0))
+    assert apart(damaged, wide).error == pytest.approx(0.5 / 4.0)
+    assert apart(damaged, best).error == pytest.approx(0.5 / values.std(1).clip(1.0).min())
     assert best.of(tokens[:, 1]) == pytest.approx(values[:, 1])
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from assay.fixtures.engines import subject
 from assay.harness.engines import bounds, middle, parity
@@ -114,6 +115,52 @@ def test_the_middle_column_rounds_inputs_of_linear_layers(chance) -> None:
     assert 1e-5 < (rounded - layer(ids)).abs().max() < 3e-2
     with middle.rounded_inputs(layer, ""):
         assert torch.equal(layer(ids), layer(ids))
+
+
+def small(attention: str) -> Subject:
+    """A tiny Llama with heads of 64 numbers, keys of a large bias, and that attention."""
+    sizes = {"hidden_size": 128, "intermediate_size": 128, "num_hidden_layers": 2}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "attention_bias": True}
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(LlamaConfig(vocab_size=64, **sizes, **heads)).eval()
+    for layer in model.model.layers:
+        torch.nn.init.normal_(layer.self_attn.k_proj.bias, std=8.0)
+    model.set_attn_implementation(attention)
+    return Subject("small", model)
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+def test_attention_is_rounded_as_the_engine_says(attention: str) -> None:
+    model, engine, ids = small(attention), Engine(), [list(range(3, 11))]
+    engine.vocabulary = model.vocabulary
+    (plain,) = middle.of_model(model, ids, engine)
+
+    def off(cache: str, **says: Any) -> float:
+        vars(engine).update({"queries": "", "rotated": False, **says})
+        (rows,) = middle.of_model(model, ids, engine, cache=cache)
+        return apart(rows, plain).error
+
+    assert 0 < off("float32", rotated=True) < 1e-5
+    assert off("q4_0", rotated=True) != off("q4_0") > 0
+    assert off("float32", queries="q4_0") > 1e-5
+    assert off("") == 0.0
+    assert model.model.config._attn_implementation == attention
+
+
+def test_blocks_of_states_are_rotated_by_hadamard_matrices(chance) -> None:
+    states = torch.randn(2, 128, dtype=torch.float64, generator=chance)
+    turned = middle.rotated(states, 64)
+    assert turned[0, 0] == pytest.approx(float(states[0, :64].sum()) / 8)
+    assert turned[0, 65] == pytest.approx(
+        float(states[0, 64::2].sum() - states[0, 65::2].sum()) / 8
+    )
+    assert torch.allclose(middle.rotated(turned, 64), states)
+
+
+def test_a_model_that_looks_up_no_attention_has_no_rounded_cache() -> None:
+    model = loaded("tiny:falcon")
+    with pytest.raises(Missing, match="looks up no attention"):
+        middle.of_model(model, [[3, 4, 5]], Own(model), cache="q8_0")
 
 
 @pytest.mark.parametrize("name", ["chat", "tiny:gpt2"])
