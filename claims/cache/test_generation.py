@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import hypothesis
 import pytest
 from hypothesis import strategies as st
@@ -44,7 +46,7 @@ def test_generation_is_the_same_with_and_without_the_cache(subject, mode, draw, 
         allowed = generation.near_tie(expected.at(slice(0, same)), check.tolerance)
         check.judge(plain.gap(cached), allowed, f"the choice of token {same - 1}")
     altered = subject.content(prompt.ids + (prompt.ids.new_ones(1) * 3))
-    first = {"tokens": 1} if mode == "greedy" else {}  # no other is compared
+    first: dict[str, Any] = {"tokens": 1} if mode == "greedy" else {}  # no other is compared
     check.rejects(
         expected.at(slice(0, 1)),
         lambda: generation.scores(subject, altered, mode, True, **first).rows.at(slice(0, 1)),
