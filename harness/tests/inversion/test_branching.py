@@ -161,3 +161,24 @@ def test_in_16_bits_the_nearest_of_several_tokens_that_may_be_right_is_taken():
     row.tokens, row.states = ids[:1], goal[1:2] * 2  # too far off
     row._settle_nearest()
     assert row.done == 1
+
+
+@pytest.mark.parametrize("is_text", [True, False])
+def test_the_prior_is_a_mixture_with_shares_of_its_own_for_each_prompt(is_text):
+    subject, target = toy("llama"), Target(2)
+    ids = prompts(subject, rows=1)[0]
+    goal = target.output(subject, ids[None])[0]
+    row = branching._Row(subject, target, goal, forward_map.forward_map(subject, target))
+    size, n = subject.vocabulary, len(ids)
+    likely = torch.zeros(n - 1, size)
+    likely[torch.arange(n - 1), ids[1:] if is_text else (ids[1:] + 7) % size] = 12.0
+    evidence = torch.zeros(n, size)
+    evidence[torch.arange(n), ids] = 5.0  # each token's state says what it is
+    prior = row._prior(evidence, lambda states: likely.log_softmax(-1))
+    assert prior[0].eq(0).all()
+    torch.testing.assert_close(prior[1:].logsumexp(-1), torch.zeros(n - 1))
+    at = torch.arange(2, n)
+    own = (prior[at] - likely.log_softmax(-1)[at - 1]).exp()[at - 2, likely[at - 1].argmax(1)]
+    assert own.gt(0.9).all() if is_text else own.lt(0.1).all()
+    # The second token has the same shares in every prompt.
+    assert float(prior[1, likely[0].argmax()].exp()) == pytest.approx(1 / 3, abs=0.02)
