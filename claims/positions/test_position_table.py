@@ -157,10 +157,7 @@ def reordered(table, draws):
 def tables_of(subject):
     """The subject's position embeddings, and those of its untrained twin as the control."""
     untrained = variants.untrained(subject)
-    return {
-        "effect": rows_used(subject),
-        "control": rows_used(untrained),
-    }
+    return {"effect": rows_used(subject), "control": rows_used(untrained)}
 
 
 def maps(sample, table):
