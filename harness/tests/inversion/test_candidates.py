@@ -65,20 +65,6 @@ def test_states_of_candidates_are_those_of_whole_prompts(model_type):
         assert not same(subject, made, slow.flip(1))
 
 
-@pytest.mark.parametrize("model_type", ["gpt2", "t5"])
-def test_some_rows_and_few_candidates_at_a_time_are_the_same(monkeypatch, model_type):
-    subject, target = toy(model_type), Target(2)
-    known, tokens = prompt(subject, 3, batch=4), prompt(subject, 12, batch=4, seed=1)
-    monkeypatch.setattr(candidates, "AT_ONCE", 8)
-    prefixes, rows = filled(subject, target, known), torch.tensor([3, 1])
-    firsts = [first for first, _ in prefixes.states(tokens[rows], rows)]
-    assert len(firsts) > 1
-    made = states(prefixes, tokens[rows], rows)
-    assert same(subject, made, after(subject, target, known[rows], tokens[rows]))
-    assert same(subject, states(prefixes, tokens), after(subject, target, known, tokens))
-    assert not same(subject, made, after(subject, target, known[[1, 3]], tokens[rows]))
-
-
 # A model that would go wrong.
 
 

@@ -13,7 +13,6 @@ from assay.harness.inversion import (
     Rule,
     Target,
     descend,
-    descent,
     start,
 )
 from assay.harness.inversion.batch import SCHEDULES
@@ -125,23 +124,6 @@ def test_a_rule_that_there_is_not_is_refused(name):
 def test_a_descent_takes_a_step_at_least(wrong):
     with pytest.raises(BadInput, match="at least 1 is needed"):
         Rule(**wrong)
-
-
-# Rows among others.
-
-
-@pytest.mark.parametrize("optimiser", ["descent", "adam"])
-@pytest.mark.parametrize("at_once", [1, 2, 100])
-def test_a_row_does_not_depend_on_how_many_go_together(monkeypatch, at_once, optimiser):
-    rule, inputs = Rule(STEPS, optimiser, every=5), task("gpt2", Target(2), rows=5)
-    rates = rates_for(inputs, rule)
-    whole = descend(*inputs, rates, rule, watch=[3])
-    monkeypatch.setattr(descent, "rows_that_fit", lambda subject, target, n: at_once)
-    parts = descend(*inputs, rates, rule, watch=[3])
-    assert same(parts.embeddings, whole.embeddings)
-    assert same(parts.losses, whole.losses)
-    assert same(parts.watched[3], whole.watched[3])
-    assert not parts.notes
 
 
 # The model.

@@ -70,16 +70,6 @@ def test_a_row_that_diverges_later_goes_back_to_where_it_last_was_fine(
     assert bool(made.final[1] < made.losses[1, look])
 
 
-def test_a_row_that_has_ended_does_not_diverge(monkeypatch):
-    inputs = task()
-    thresholds = torch.where(torch.arange(ROWS) == 1, descend(*inputs, RULE).losses[:, 0] * 2, 0)
-    explode(monkeypatch, 1, 12)
-    made = descend(*inputs, RULE, thresholds=thresholds, until_close=True)
-    assert not made.lowered.any()
-    assert not made.notes
-    assert descend(*inputs, RULE).lowered.tolist() == [0, 1, 0, 0, 0]
-
-
 def test_a_row_goes_back_to_its_own_state_where_others_were_dropped_meanwhile(monkeypatch):
     inputs, dropped = task(), torch.tensor([True, False, True, True, False])
     thresholds = torch.where(dropped, descend(*inputs, RULE).losses[:, 0] * 2, 0)
@@ -98,16 +88,6 @@ def test_a_row_that_cannot_begin_is_said_to_diverge_and_harms_no_other():
     assert same(made.embeddings[mates], descend(*some(inputs, mates), RULE).embeddings)
     assert made.lowered.nonzero()[:, 0].tolist() == [2]
     assert made.final.isnan().tolist() == [False, False, True, False, False]
-
-
-@pytest.mark.parametrize("distance", ["l1", "l2"])
-def test_a_start_at_the_answer_is_no_divergence(distance):
-    subject, target, _, begin, rates = task()
-    wanted = target.output(subject, embeddings=begin)
-    made = descend(subject, target, wanted, begin, rates, Rule(5, distance=distance))
-    assert made.losses[:, 0].max() < 1e-12
-    assert not made.lowered.any()
-    assert torch.equal(made.embeddings, begin)
 
 
 # Memory.

@@ -256,15 +256,6 @@ def test_e8_hangs_on_the_steps_in_float64(monkeypatch, times, expected):
     assert settled(claim, way=SCALED, through="head").verdict is expected
 
 
-def test_e9_is_not_decided_by_few_draws_that_are_all_alike(monkeypatch):
-    """An interval of no width would hold nothing but 0."""
-    constructed(monkeypatch)
-    low, high = settled(
-        conditions.test_the_distance_is_not_the_reason, prompts=24, way=SCALED
-    ).interval
-    assert low < 0 < high
-
-
 @pytest.mark.nightly
 @pytest.mark.parametrize(
     ("undone", "cut", "prompts", "expected"),

@@ -15,55 +15,13 @@ from assay.harness.inversion import (
     token_by_token,
     whole_prompts,
 )
-from assay.harness.inversion.linear import LinearMap, Slope, factor, ridge, spread
-from assay.harness.inversion.set_up import TYPICAL
+from assay.harness.inversion.linear import LinearMap, Slope, factor, ridge
 from assay.harness.inversion.token_by_token import ranked
 from assay.harness.tests.support.toys import fresh, prompt, toy
 
 SEARCHES = pytest.mark.parametrize(
     ("method", "module"), [(exact, whole_prompts), (ranked, token_by_token)]
 )
-
-
-def random_map(metric: torch.Tensor | None = None) -> LinearMap:
-    """A map with random numbers: 6 tokens, 3 dimensions, 4 features, 5 places."""
-    draw = torch.Generator().manual_seed(0)
-    table, centre = torch.randn(6, 3, generator=draw), torch.randn(3, generator=draw)
-    lower = torch.eye(4).double() if metric is None else metric
-    slopes = [
-        Slope.of(table, centre, torch.randn(3, 4, generator=draw).double(), lower)
-        for _ in range(3)
-    ]
-    axes = tuple(spread(table, centre.double(), each.linear.double()) for each in slopes[::2])
-    return LinearMap(table, centre, torch.randn(5, 4, generator=draw), *slopes, axes, 0, 1.0)
-
-
-def test_where_states_are_linear_in_embeddings_they_are_expected_exactly():
-    """At depth 0 a state is an embedding and a position's row; later on it is not."""
-    subject, everyone = toy("gpt2"), torch.arange(101)
-    for place in (0, TYPICAL):
-        ids = torch.cat([torch.zeros(101, place, dtype=torch.long), everyone[:, None]], dim=1)
-        for depth, linear in ((0, True), (1, False)):
-            made = linear_map(subject, Target(depth)).expected(everyone, place)
-            states = Target(depth).output(subject, ids)[:, -1]
-            assert torch.allclose(made, states, atol=1e-4) == linear
-
-
-@pytest.mark.parametrize("place", [0, 4])
-def test_tokens_are_ranked_by_their_distance_in_the_metric(place):
-    draw = torch.Generator().manual_seed(1)
-    lower = torch.randn(4, 4, generator=draw).double().tril()
-    lower.diagonal().abs_().add_(0.5)
-    known, tokens = random_map(lower), torch.arange(6)
-    goal, shift = torch.randn(2, 2, 4, generator=draw)
-    for moved in (None, shift):
-        slope = known.guess if place else known.first
-        expected = known.means[place] + (known.table[tokens] - known.centre) @ slope.linear
-        apart = goal[:, None] - expected[None] - (0 if moved is None else moved[:, None])
-        white = torch.linalg.solve_triangular(lower, apart.double().mT, upper=False)
-        off = white.square().sum(1) / 2
-        misses = known.misses(goal, place, moved)
-        assert torch.allclose((misses - misses[:, :1]).double(), off - off[:, :1], atol=1e-4)
 
 
 # How it is estimated.
@@ -90,19 +48,6 @@ def test_a_factor_is_that_of_the_covariance_and_few_samples_are_shrunk():
     assert bool(factor(torch.zeros(3, 6), torch.tensor(1.0)).isfinite().all())
 
 
-def test_longer_prompts_extend_the_means_and_keep_the_rest(monkeypatch):
-    subject, target = fresh("gpt2"), Target(1)
-    monkeypatch.setattr(set_up, "LENGTH", 8)
-    short, long = linear_map(subject, target, 5), linear_map(subject, target, 20)
-    assert (len(short), len(long)) == (8, 32)
-    assert torch.equal(long.means[:8], short.means)
-    assert long.guess is short.guess
-    assert long.states > short.states
-    assert linear_map(subject, target, 10) is long
-    whole = linear_map(subject, target, 64)
-    assert len(whole) == subject.context == 64
-
-
 # What it cannot spoil.
 
 
@@ -126,16 +71,6 @@ def test_a_map_that_knows_nothing_costs_tries_and_no_answers(monkeypatch, method
     result = method(subject, target, target.output(subject, ids))
     assert torch.equal(result.ids, ids)
     assert bool(result.verified.all())
-
-
-@SEARCHES
-def test_the_map_saves_tries_on_a_trained_model(method, module):
-    subject = toy("reference:small")
-    target = Target(2)
-    ids = prompt(subject, 6)
-    result = method(subject, target, target.output(subject, ids))
-    assert torch.equal(result.ids, ids)
-    assert float(result.tried.double().mean()) < 0.01 * subject.vocabulary
 
 
 # On disk.

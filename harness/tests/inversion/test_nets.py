@@ -7,15 +7,13 @@ import torch
 from torch import nn
 
 from assay.claims.inversion import test_inversion_nets as claims
-from assay.harness.checking.draws import Draws
-from assay.harness.inversion import Rule, check_target, descend, embedded, nets
+from assay.harness.inversion import check_target, nets
 from assay.harness.models.capabilities import Missing
 from assay.harness.models.machine import memory
-from assay.harness.models.reference.float64 import reference_of
 from assay.harness.results.errors import BadInput
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.randoms import seeded
-from assay.harness.tests.support.toys import as_trained, prompt, toy, verdict
+from assay.harness.tests.support.toys import as_trained, toy, verdict
 
 N, D = 3, 8
 
@@ -75,16 +73,6 @@ def test_a_net_per_token_sees_one_token_at_a_time():
 # How they are drawn.
 
 
-@pytest.mark.parametrize("at_once", [1, 100, 1000])
-def test_a_net_is_drawn_by_parts_as_it_is_whole(monkeypatch, at_once):
-    like = torch.empty(0, dtype=torch.bfloat16)
-    whole = nets.flattened("expanding", 3, 8, seeded(), like)
-    monkeypatch.setattr(nets, "DRAWN_AT_ONCE", at_once)
-    parts = nets.flattened("expanding", 3, 8, seeded(), like)
-    pairs = zip((*whole.weights, *whole.biases), (*parts.weights, *parts.biases), strict=True)
-    assert all(one.equal(other) for one, other in pairs)
-
-
 def test_a_net_that_does_not_fit_into_the_memory_is_a_missing_capability(monkeypatch):
     monkeypatch.setattr(memory, "free", lambda device: 1e6)
     with pytest.raises(Missing, match="does not fit into memory"):
@@ -92,31 +80,6 @@ def test_a_net_that_does_not_fit_into_the_memory_is_a_missing_capability(monkeyp
 
 
 # In place of a target.
-
-
-def test_a_net_is_given_ids_or_embeddings():
-    subject = toy("llama")
-    net, ids = nets.flattened("expanding", N, subject.hidden, seeded()), prompt(subject, N)
-    output = net.output(subject, ids)
-    assert torch.equal(output, net.output(subject, embeddings=embedded(subject)[ids]))
-    assert output.shape == (2, N, net.features(subject)) == (2, N, 4 * subject.hidden)
-    check_target(subject, net, output)
-    per_token = nets.per_token(subject.hidden, seeded())
-    check_target(subject, per_token, per_token.output(subject, ids))
-
-
-def test_descent_finds_what_an_expanding_net_was_given():
-    subject = reference_of(toy("llama"))
-    table = embedded(subject)
-    net = nets.flattened("expanding", N, subject.hidden, seeded(), table)
-    ids = prompt(subject, N)
-    wanted, first = net.output(subject, ids), torch.zeros_like(table[ids])
-    rates = torch.full((2,), 0.02, dtype=torch.float64)
-    made = descend(subject, net, wanted, first, rates, Rule(steps=200))
-    off = (made.embeddings - table[ids]).norm() / table[ids].norm()
-    assert float(off) < 0.05
-    others = descend(subject, net, wanted.roll(1, 0), first, rates, Rule(steps=200))
-    assert float((others.embeddings - table[ids]).norm() / table[ids].norm()) > 0.5
 
 
 def test_an_expanding_net_is_inverted_in_both_ways_and_a_narrowing_one_in_none():
@@ -155,23 +118,3 @@ def test_a_net_of_another_width_is_no_target_of_a_subject():
     fitting = nets.flattened("contracting", N, subject.hidden, seeded())
     with pytest.raises(BadInput, match="the contracting net has 32 features and not 31"):
         check_target(subject, fitting, noise(1, N, 31))
-
-
-def test_draws_have_eight_to_a_net(monkeypatch):
-    """48 prompts of one net say nothing of others."""
-    made = []
-
-    def searched(subject, kind, draws, generator):
-        made.append(len(draws))
-        row = (torch.zeros(claims.TOKENS), torch.zeros(6, claims.TOKENS)) + (
-            torch.zeros(claims.TOKENS),
-        ) * 2
-        return [dict.fromkeys(claims.WAYS, row) for _ in draws]
-
-    monkeypatch.setattr(claims, "searched", searched)
-    monkeypatch.setattr(claims, "tuning", lambda *_: dict.fromkeys(claims.WAYS, (1.0, {})))
-    monkeypatch.setattr(claims, "results_by_net", lambda subject: known)
-    known = {}
-    inversions = claims.inverted(None, "expanding", claims.WAYS[0], Draws(0, "E1", range(20)))
-    assert made == [8, 8, 4]
-    assert inversions.by_net(inversions.exact)[:, 1].tolist() == [0] * 8 + [1] * 8 + [2] * 4

@@ -8,7 +8,6 @@ import torch
 from assay.harness.inversion import Target, exact
 from assay.harness.inversion import rotated_keys as keys
 from assay.harness.inversion.token_by_token import ranked
-from assay.harness.models.capabilities import caches
 from assay.harness.models.reference.tolerances import distance
 from assay.harness.tests.support.toys import fresh, prompt, toy
 
@@ -34,21 +33,6 @@ def test_keys_that_do_not_rotate_stay_as_they_are(name):
     assert keys.rotations(subject, 1, 5) is None
     goal = target.output(subject, prompt(subject, 5))
     assert keys.without_rotation(subject, target, goal) == (target, goal)
-
-
-@pytest.mark.parametrize("before", [0, 3])
-def test_places_are_counted_from_what_is_cached(before):
-    """So are those that are given, as of branches."""
-    subject, target = toy("llama"), keys.Unrotated(2, "keys")
-    ids = prompt(subject, 6)
-    whole = target.output(subject, ids)[:, before:]
-    for places in (None, torch.arange(before, 6)):
-        cache = caches.make(subject, "dynamic", 1, 6)
-        if before:
-            target.output(subject, ids[:, :before], cache=cache)
-        given = {} if places is None else {"positions": places}
-        rest = target.output(subject, ids[:, before:], cache=cache, **given)
-        assert bool((distance(rest, whole) < 1e-5).all())
 
 
 @pytest.mark.parametrize("name", ROTARY)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from assay.harness.inversion import Descent, Rule, Target, descend, descent, start
+from assay.harness.inversion import Descent, Rule, Target, descend, start
 from assay.harness.inversion.batch import Batch
 from assay.harness.models.subject import Subject
 from assay.harness.models.subject.clock import Braked, ForwardClock, stepping
@@ -102,18 +102,6 @@ def test_rows_that_are_over_end_though_they_are_not_close():
         assert bool(made.losses[row, end:].isnan().all())
 
 
-def test_rows_are_not_over_where_some_of_them_are_in_another_batch(monkeypatch):
-    inputs = task()
-    thresholds = torch.zeros(ROWS)
-    monkeypatch.setattr(descent, "rows_that_fit", lambda *_: 2)
-
-    def over(*_):
-        raise AssertionError("all rows are not there")
-
-    made = descend(*inputs, RULE, thresholds=thresholds, until_close=True, over=over)
-    assert not bool(made.losses.isnan().any())
-
-
 # Watched.
 
 
@@ -127,22 +115,6 @@ def test_what_is_watched_after_a_step_is_where_so_many_steps_end():
         shorter = descend(*inputs, Rule(step, schedule="constant")).embeddings
         assert same(made.watched[step], shorter)
         assert not any(same(made.watched[k], shorter) for k in made.watched if k != step)
-
-
-def test_who_is_told_hears_no_loss_of_a_row_that_has_ended():
-    inputs, reports = task(), {}
-    thresholds = thresholds_for(descend(*inputs, RULE), [3, 99, 99, 99, 99])
-    descend(
-        *inputs,
-        RULE,
-        thresholds=thresholds,
-        until_close=True,
-        watch=[5, 10],
-        tell=lambda rows, step, embeddings, losses: reports.update(
-            {step: losses.isnan().tolist()}
-        ),
-    )
-    assert reports == {5: [False] * 5, 10: [True] + [False] * 4}
 
 
 # What steps count as in a claim's time and work.

@@ -69,15 +69,6 @@ def test_both_find_the_prompt_at_every_depth(model_type):
 
 
 @SEARCHES
-def test_with_the_slip_the_prompt_is_found_as_well(method):
-    subject = toy("gpt2")
-    ids, target = prompt(subject, 6), Target(2, slip=True)
-    wanted = target.output(subject, ids)
-    assert torch.equal(method(subject, target, wanted).ids, ids)
-    assert not method(subject, Target(2), wanted).verified[:, 1:].any()
-
-
-@SEARCHES
 @pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16"])
 def test_in_other_dtypes_the_prompt_is_among_what_is_found(method, dtype):
     subject = toy("gpt2", dtype)
@@ -86,18 +77,6 @@ def test_in_other_dtypes_the_prompt_is_among_what_is_found(method, dtype):
     for where, token in zip(torch.ones_like(ids).nonzero().tolist(), ids.flatten(), strict=True):
         assert int(token) in result.others.get(tuple(where), [int(result.ids[tuple(where)])])
     assert bool(result.verified.all())
-
-
-@SEARCHES
-def test_a_row_is_found_as_it_is_alone(method):
-    subject, target = toy("llama"), Target(2)
-    wanted = target.output(subject, prompt(subject, 4, batch=3))
-    whole = method(subject, target, wanted)
-    for row in range(3):
-        alone = method(subject, target, wanted[[row]])
-        assert torch.equal(alone.ids[0], whole.ids[row])
-        assert torch.equal(alone.tried[0], whole.tried[row])
-    assert len({tuple(row) for row in whole.ids.tolist()}) == 3
 
 
 # What is not there.

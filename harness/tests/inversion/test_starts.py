@@ -8,14 +8,11 @@ from contextlib import contextmanager
 import pytest
 import torch
 
-from assay.fixtures import subjects
-from assay.harness import inversion
 from assay.harness.inversion import Rule, Target, embedded, invert, start
 from assay.harness.models.subject import Subject, positions
 from assay.harness.operations.position_rows import rows_replaced, rows_used
 from assay.harness.results.errors import BadInput
 from assay.harness.tests.support.descents import same_output
-from assay.harness.tests.support.inverted import load
 from assay.harness.tests.support.toys import prompt, toy
 
 
@@ -97,41 +94,3 @@ def test_an_inversion_begins_where_it_is_told_to(slip):
         noise = embeddings if begin == "scaled" else target.output(subject, embeddings=embeddings)
         assert torch.allclose(noise.mean((0, 2)), torch.tensor(mean).float(), atol=size / 2)
         assert float(noise.std()) == pytest.approx(size, rel=0.1)
-
-
-@pytest.mark.parametrize("distance_", ["l1", "l2"])
-def test_the_unit_makes_a_first_step_of_the_embedding_s_size(distance_):
-    subject = toy("gpt2")
-    target, rule = Target(1), Rule(distance=distance_)
-    normal = torch.randn(2, 9, subject.hidden, generator=torch.Generator().manual_seed(0))
-    x = start.scaled(subject, normal).requires_grad_()
-    wanted = target.output(subject, prompt(subject))
-    power = 1 if distance_ == "l1" else 2
-    loss = torch.linalg.vector_norm(target.output(subject, embeddings=x) - wanted, power, (1, 2))
-    (gradient,) = torch.autograd.grad(loss.sum(), x)
-    size = start.unit(subject, target, wanted, x, rule) * gradient.std()
-    assert float(size) == pytest.approx(float(embedded(subject).std()), rel=1e-5)
-    assert start.unit(subject, target, wanted, x, Rule(optimiser="adam")) == start.spread(subject)
-
-
-# Not at the model's own rows.
-
-
-def test_a_descent_does_not_begin_at_rows_of_the_models_own_table():
-    """Both are drawn from seed 0: the bare seed's numbers would be the table's first rows."""
-    subject = load("tiny:gpt2", subjects.Options())
-    target, snapshots = Target(1), []
-    wanted = target.output(subject, torch.tensor([[5, 9, 2, 8]]))
-    rule = Rule(steps=1)
-    inversion.invert(
-        subject,
-        target,
-        wanted,
-        "descent",
-        rule=rule,
-        watch=[0],
-        at_step=lambda _, step, embeddings, __: snapshots.append(embeddings.clone()),
-    )
-    table = torch.nn.functional.normalize(subject.embedding_table, dim=1)
-    alike = torch.nn.functional.normalize(snapshots[0][0], dim=1) @ table.T
-    assert alike.max() < 0.9

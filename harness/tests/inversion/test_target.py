@@ -9,8 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from assay.harness.inversion import THROUGH, Target, embedded, head_inverse, without_head
-from assay.harness.inversion.target import CACHED
+from assay.harness.inversion import Target, head_inverse, without_head
 from assay.harness.models.reference.tolerances import distance
 from assay.harness.models.subject import Subject
 from assay.harness.results.errors import BadInput
@@ -18,7 +17,6 @@ from assay.harness.tests.support.descents import same_output
 from assay.harness.tests.support.toys import fresh, prompt, toy
 
 MODELS = ("gpt2", "llama", "gemma2", "mamba", "mixtral", "bert", "albert", "t5")
-NO_KEYS = ("mamba", "bert", "albert", "t5")
 
 
 def states(subject: Subject, ids: Tensor) -> list[Tensor]:
@@ -75,38 +73,6 @@ def test_logits_are_the_model_s_own_and_the_head_makes_them_of_the_norm(model_ty
     assert torch.equal(logits, subject.rows(ids)["logits"])
     # Gemma 2 caps its logits.
     assert same_output(through_the_head(subject, normed), logits) == (model_type != "gemma2")
-
-
-@pytest.mark.parametrize("model_type", MODELS)
-def test_the_width_is_known_beforehand(model_type):
-    subject = toy(model_type)
-    for through in THROUGH:
-        if (model_type, through) == ("albert", "head"):
-            continue  # its states are projected first
-        if through in CACHED and model_type in NO_KEYS:
-            continue  # refused, as `test_effects_of_less` shows
-        target = Target(subject.layers, through)
-        output = target.output(subject, prompt(subject))
-        assert output.shape == (2, 9, target.features(subject))
-
-
-@pytest.mark.parametrize("model_type", ["gpt2", "gemma2", "albert", "t5"])
-def test_embedded_tokens_give_what_tokens_give(model_type):
-    subject = toy(model_type)
-    ids = prompt(subject)
-    for through in ("block", "logits"):
-        target = Target(subject.layers, through)
-        rows = embedded(subject)
-        assert rows.shape == (subject.vocabulary, subject.hidden)
-        assert same_output(
-            target.output(subject, embeddings=rows[ids]), target.output(subject, ids)
-        )
-        assert not same_output(
-            target.output(subject, embeddings=2 * rows[ids]), target.output(subject, ids)
-        )
-
-
-# What is computed.
 
 
 # Bad input.

@@ -5,13 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from assay.claims.walks import test_orthogonal_walk
-from assay.fixtures import clamped_walks
-from assay.harness.checking.draws import Draws
 from assay.harness.inversion import Target, embedded, nets, walks
 from assay.harness.results.errors import BadInput
 from assay.harness.tests.support.randoms import seeded
-from assay.harness.tests.support.toys import fresh, prompt, toy
+from assay.harness.tests.support.toys import prompt, toy
 
 ROWS, N, D = 3, 4, 9
 WIDE = torch.empty(0, dtype=torch.float64)
@@ -68,15 +65,6 @@ def test_a_linear_map_keeps_its_sum_and_every_token_goes_the_same_way(along):
     assert not torch.allclose(output(start + first).sum((1, 2)), output(start).sum((1, 2)))
 
 
-def test_a_random_vector_has_length_1_and_is_orthogonal_to_every_token_s_gradient():
-    gradient = noise(ROWS, N, D)
-    one, other = (walks.random_orthogonal(gradient, sources(seed=seed)) for seed in (3, 99))
-    for vector in (one, other):
-        assert torch.allclose(vector.norm(dim=1), torch.ones(ROWS).double())
-        assert float((gradient @ vector[:, :, None]).abs().max()) < 1e-12
-    assert not torch.allclose(one, other, atol=0.1)
-
-
 # The clamped walk.
 
 
@@ -112,19 +100,6 @@ def test_embeddings_are_kept_after_the_steps_that_are_watched():
     assert torch.equal(walk.watched[2], walks.clamped(output, start, 2, 0.5, 0.03, sources(1)).end)
 
 
-def test_descent_brings_the_output_back():
-    """Of a map that reads one coordinate, which is seldom clamped: the others may go anywhere."""
-    matrix, rows = torch.zeros(D, 1, dtype=torch.float64), 40
-    matrix[1] = 1
-    output, start = times(matrix), noise(rows, N, D)
-    none, one, many = (
-        float(walks.stability(output, start, walk.end).median())
-        for count in (0, 1, 20)
-        for walk in [walks.clamped(output, start, 9, 0.1, 0.01, sources(rows), count)]
-    )
-    assert none < one < many
-
-
 def test_steepness_of_a_linear_map_is_its_own():
     matrix = torch.diag(torch.full((D,), 3.0, dtype=torch.float64))
     steep = walks.steepness(times(matrix), noise(ROWS, N, D), 0.1, sources())
@@ -150,18 +125,6 @@ def test_a_subject_s_blocks_are_an_output():
     half = toy("llama", "bfloat16")
     assert walks.output_function(half, Target(half.layers))(x).dtype == torch.float32
     assert walks.orthogonal(walks.output_function(half, Target(1)), x, 2).isfinite().all()
-
-
-# The claims.
-
-
-def test_a_net_is_walked_once_for_all_claims():
-    subject, draws = fresh("llama"), Draws(0, "X1", range(2))
-    first = test_orthogonal_walk.on_nets(subject, draws, 10)
-    known = clamped_walks.walked_on_nets(subject)[0, 10, ""]
-    again = test_orthogonal_walk.on_nets(subject, Draws(0, "X2", range(1, 3)), 10)
-    assert sorted(known) == [0, 1, 2]
-    assert first["l1"][1] == again["l1"][0]
 
 
 # What cannot be used.

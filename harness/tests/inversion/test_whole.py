@@ -12,7 +12,6 @@ from assay.harness.inversion import (
     Target,
     exact,
     invert,
-    linear_map,
     token_by_token,
     whole_prompts,
 )
@@ -76,18 +75,6 @@ def test_lengths_that_are_none_are_refused(method, lengths, words):
         invert(subject, target, goal, method, lengths=lengths)
 
 
-def test_logits_are_taken_back_to_as_many_numbers_as_made_them():
-    """A map of features by features would not fit a real vocabulary."""
-    subject, target = toy("gemma2"), Target(2, "logits")
-    known = linear_map(subject, target)
-    assert known.basis is not None
-    assert known.guess.linear.shape == (subject.hidden, subject.hidden)
-    ids = prompt(subject, 7)
-    result = exact(subject, target, target.output(subject, ids))
-    assert torch.equal(result.ids, ids)
-    assert float(result.tried.double().mean()) < 0.2 * subject.vocabulary
-
-
 def test_every_pass_tells_the_guess_and_verifies_more():
     subject, target = toy("gpt2"), Target(2)
     ids, told = prompt(subject, 20), []
@@ -120,43 +107,6 @@ def test_whatever_is_guessed_the_prompt_is_found(monkeypatch, rounds):
     assert torch.equal(result.ids, ids)
     assert bool(result.verified.all())
     assert int(result.passes.min()) > 10
-
-
-@pytest.mark.parametrize("place", [0, 3])
-def test_another_guess_is_the_likeliest_token_that_was_not_tried(place):
-    """Against all distances in float64, one after another."""
-    subject, target = toy("gpt2"), Target(2)
-    known, ids = linear_map(subject, target), prompt(subject, 6, batch=3)
-    goal = target.output(subject, ids)[:, place]
-    wrong = (ids[:, place] + 1) % subject.vocabulary
-    states = target.output(subject, torch.cat([ids[:, :place], wrong[:, None]], dim=1))[:, place]
-    slope = known.guess if place else known.first
-    refuted = torch.stack([wrong, ids[:, place]], dim=1)
-    later = torch.full((3,), place > 0)
-    for tried in (refuted[:, :1], refuted):
-        found = known.instead(wrong, states, goal, later, tried)
-        for row in range(3):
-            part = known.expected(wrong[row], place) - known.mean(place + 1)[-1]
-            off = (goal[row] - states[row] + part).double()
-            weights, halves = slope.weights.double(), slope.halves.double()
-            scores = halves - (known.table.double() @ weights) @ off
-            scores[tried[row]] = torch.inf
-            assert int(found[row]) == int(scores.argmin())
-
-
-def test_what_one_guess_refutes_no_later_one_repeats(monkeypatch):
-    """A guess that keeps to the same token is led to others, before a search."""
-    subject, target = fresh("gpt2"), Target(2)
-    ids = prompt(subject, 6, batch=2)
-    goal = target.output(subject, ids)
-    told: list[torch.Tensor] = []
-    wrong = (ids + 1) % subject.vocabulary
-    monkeypatch.setattr(LinearMap, "likeliest", lambda known, goal: wrong)
-    monkeypatch.setattr(LinearMap, "likelier", lambda known, guess, states, goal: guess)
-    result = exact(subject, target, goal, lambda passes, now: told.append(now.ids.clone()))
-    assert torch.equal(result.ids, ids)
-    for row in range(2):
-        assert int(told[1][row, 0]) != int(wrong[row, 0])
 
 
 def test_wrong_tokens_behind_each_other_are_replaced_together(monkeypatch):
