@@ -73,6 +73,12 @@ def test_a_library_that_compiles_no_steps_is_named(monkeypatch):
         compiling.continued(subject, prompt(subject, 6), "aot_eager")
 
 
+def test_a_library_without_a_static_cache_of_the_model_s_kind_is_named():
+    subject = fresh("deepseek_v4")
+    with pytest.raises(Missing, match="no static cache here"):
+        compiling.continued(subject, prompt(subject, 6), "aot_eager")
+
+
 @pytest.mark.nightly
 def test_machine_code_draws_the_random_numbers_of_other_code():
     subject = fresh("reformer")

@@ -12,9 +12,7 @@ from assay.harness.operations.future import (
     BOTH,
     LABELLED,
     LEFT,
-    LENGTH,
     NOISE,
-    SYMBOLS,
     WIDTH,
     Task,
 )
@@ -24,8 +22,6 @@ from assay.harness.tests.support.toys import toy, verdict
 SEEDS = (3, 14, 15, 92)
 
 CLAIM = claims.test_attending_to_the_future_lowers_the_loss
-
-AHEAD = torch.tensor([False, True])
 
 
 def plain(weights, tokens, ahead):
@@ -71,16 +67,6 @@ def test_labels_name_the_tokens_that_they_need():
     tokens = torch.tensor([[0, 1, 2, 0, 1, 2, 2, 1]])
     assert future.labels(LEFT, tokens).tolist() == [[1, 5, 6, 1, 5]]
     assert future.labels(BOTH, tokens).tolist() == [[3, 7, 2, 5, 7]]
-
-
-@pytest.mark.parametrize(("task", "alike"), [(NOISE, 1 / 3), (LEFT, 2 / 3), (BOTH, 2 / 3)])
-def test_neighbours_are_alike_unless_the_future_is_noise(task, alike):
-    tokens = future.sequences(task, 5, 4000)
-    assert tokens.shape == (4000, LENGTH)
-    same = (tokens[:, 1:] == tokens[:, :-1]).double().mean(0)
-    assert same == pytest.approx(torch.full_like(same, alike), abs=0.04)
-    counts = tokens.flatten().bincount(minlength=SYMBOLS).double() / tokens.numel()
-    assert counts == pytest.approx(torch.full_like(counts, 1 / SYMBOLS), abs=0.02)
 
 
 def patch_trainings(monkeypatch, gain, of_noise):

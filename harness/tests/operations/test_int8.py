@@ -9,7 +9,7 @@ from assay.claims.inversion import test_eight_bits as claims
 from assay.harness.operations import int8
 from assay.harness.operations.variants import round_rows
 from assay.harness.results.verdicts import Verdict
-from assay.harness.tests.support.toys import as_trained, prompt, toy, verdict
+from assay.harness.tests.support.toys import as_trained, verdict
 
 EIGHT = claims.test_eight_bits_do_not_change_the_condition
 
@@ -59,19 +59,6 @@ def test_the_gradient_passes_through_the_rounding():
     x = torch.randn(1, 16, requires_grad=True)
     int8.Int8(plain.weight, plain.bias)(x)[0, 2].backward()
     assert torch.allclose(x.grad[0], round_rows(plain.weight.detach(), 8)[2], atol=1e-6)
-
-
-def test_linear_layers_of_every_kind_are_replaced():
-    for spec in ("gpt2", "llama", "bert"):
-        subject = toy(spec)
-        quantised = int8.llm_int8(subject)
-        kinds = {type(module).__name__ for module in quantised.blocks.modules()}
-        assert "Int8" in kinds
-        assert not {"Linear", "Conv1D"} & kinds
-        ids = prompt(subject)
-        off = (quantised.rows(ids)["state 2"] - subject.rows(ids)["state 2"]).abs().max()
-        assert 0 < float(off) < 0.5
-        assert int8.llm_int8(subject) is quantised
 
 
 def test_eight_bits_change_little_and_two_much():

@@ -32,15 +32,6 @@ def test_causal_models_are_padded_on_the_left():
         assert torch.equal(ragged.ids[row, 5 - size :], ids[row, 5 - size :])
 
 
-def test_encoders_are_padded_on_the_right_with_the_same_tokens():
-    _, ids, ragged = batch("bert")
-    assert not ragged.left
-    assert ragged.positions is None
-    assert ragged.mask.tolist() == [[1, 1, 1, 1, 1], [1, 1, 0, 0, 0], [1, 0, 0, 0, 0]]
-    for row, size in enumerate(LENGTHS):
-        assert torch.equal(ragged.ids[row, :size], ids[row, 5 - size :])
-
-
 @pytest.mark.parametrize("model_type", ["llama", "roberta"])
 def test_what_is_no_content_is_padding(model_type):
     subject, _, ragged = batch(model_type)
@@ -139,16 +130,6 @@ def test_states_are_left_out_where_they_are_not_wanted():
     off = rows.map(torch.clone)
     off["state 1"][1, -1] *= 1.1
     padding.each_alone(Check(subject), ids, ragged, off, states=False)
-
-
-@pytest.mark.parametrize(("rows", "controls"), [(1, 0), (2, 2)])
-def test_a_prompt_without_a_neighbour_has_no_control(rows, controls):
-    subject = toy("llama")
-    ids = prompt(subject, 5, batch=rows)
-    ragged = padding.ragged(subject, ids, [5] * rows)
-    check = Check(subject)
-    padding.each_alone(check, ids, ragged, subject.rows(ragged.ids, mask=ragged.mask))
-    assert check.record.controls.tried == check.record.controls.rejected == controls
 
 
 # Whether a mask of past and present is taken beside a cache.

@@ -10,8 +10,6 @@ import torch
 from assay.claims.running import test_quantised_weights as claims
 from assay.fixtures import subjects
 from assay.harness.models.loading.runs import Options
-from assay.harness.models.reference.float64 import reference_of
-from assay.harness.models.reference.tolerances import farthest
 from assay.harness.models.subject import Subject
 from assay.harness.operations import quantisation
 from assay.harness.results.errors import Missing
@@ -51,21 +49,6 @@ def test_a_model_of_each_kind_is_loaded_as_it_was_saved(tmp_path, kind):
         assert "cannot be saved" in result.reason or "laid out" in result.reason
     else:
         assert result.verdict is Verdict.UPHELD, result.reason
-
-
-def test_a_dense_copy_needs_no_kernel_and_is_near():
-    pytest.importorskip("bitsandbytes")
-    quantised = quantisation.of(toy("llama"), quantisation.EIGHT)
-    dense, ids = quantisation.dense(quantised), prompt(quantised)
-    assert {type(w) for w in dense.model.parameters()} == {torch.nn.Parameter}
-    apart = farthest(dense.rows(ids), reference_of(quantised).rows(ids))
-    assert max(each.error for each in apart.values()) < 1e-5
-    before = {name: w.clone() for name, w in dense.model.named_parameters()}
-    names = quantisation.packed(quantised)
-    with quantisation.rescaled(dense, names, quantisation.SLIGHTLY):
-        changed = [n for n, w in dense.model.named_parameters() if not torch.equal(w, before[n])]
-        assert sorted(changed) == names
-    assert all(torch.equal(w, before[name]) for name, w in dense.model.named_parameters())
 
 
 def test_rows_that_are_no_whole_blocks_are_not_quantised_in_4_bits():

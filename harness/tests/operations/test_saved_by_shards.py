@@ -46,23 +46,6 @@ def test_equal_weights_share_memory_and_nothing_is_lost(full: None, model_type: 
     assert apart.distance.error <= apart.allowed
 
 
-def test_a_weight_that_is_lost_is_found(full: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    subject = subject_of("llama")
-    load = type(subject.model).from_pretrained
-
-    def losing(*arguments, **options):
-        model = load(*arguments, **options)
-        with torch.no_grad():
-            model.model.layers[0].mlp.up_proj.weight[0, 0] += 0.25
-        return model
-
-    monkeypatch.setattr(type(subject.model), "from_pretrained", losing)
-    copied = variants.saved_and_loaded(subject)
-    assert differences.between(subject, copied)["weights"] > 0
-    apart = copies.apart(subject, copied, subject.content(torch.arange(8)[None]))
-    assert apart.distance.error > apart.allowed
-
-
 def test_moving_the_copy_s_embedding_leaves_the_subject_s(full: None) -> None:
     subject = subject_of("gpt2")  # whose embedding is its head, too
     ids = subject.content(torch.arange(8)[None])
@@ -72,17 +55,6 @@ def test_moving_the_copy_s_embedding_leaves_the_subject_s(full: None) -> None:
         assert torch.equal(subject.embedding_table, before)
         apart = copies.apart(subject, copied, ids)
     assert apart.distance.error > apart.allowed
-
-
-def test_copies_are_released_where_they_are_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    subject = Subject("model", families.tiny("gpt2").requires_grad_(False))
-    variants.untrained(subject, 3)
-    quantised = variants.quantised(subject)
-    releasing.release_copies(subject)
-    assert variants.quantised(subject) is quantised
-    monkeypatch.setattr(releasing, "SMALL", 0)
-    releasing.release_copies(subject)
-    assert variants.quantised(subject) is not quantised
 
 
 def test_the_reference_of_a_copy_counts_and_goes_with_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from itertools import pairwise
 
-import numpy as np
 import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
@@ -26,16 +25,6 @@ def noise(rows=40, columns=12, seed=0):
 
 
 # Cosines.
-
-
-def test_cosines_of_orthogonal_and_parallel_rows():
-    table = torch.tensor([[1.0, 0.0], [0.0, 3.0], [2.0, 0.0], [-1.0, 0.0], [1.0, 1.0]])
-    square = structure.cosines(table)
-    assert square.dtype == torch.float64
-    root = 0.5**0.5
-    expected = torch.tensor([1.0, 0.0, 1.0, -1.0, root], dtype=torch.float64)
-    assert torch.allclose(square[0], expected, atol=1e-15)
-    assert torch.allclose(square, square.T, rtol=0, atol=1e-15)
 
 
 def test_what_is_above_the_diagonal_is_taken_by_place_and_not_by_value():
@@ -76,17 +65,6 @@ def test_kurtosis_is_beyond_the_normal_one():
     assert abs(structure.kurtosis(noise(1, 20000)[0])) < 0.2
     assert structure.kurtosis(torch.tensor([-1.0, 1.0]).repeat(50)) == pytest.approx(-2)
     assert structure.kurtosis(noise(1, 20000)[0] ** 3) > 10
-
-
-def test_histograms_count_every_cosine_that_there_is():
-    broken = torch.tensor([0.5, -0.5, torch.nan, 0.1])
-    counts = structure.histograms({"one": torch.linspace(-0.9, 0.9, 50), "other": broken}, bins=20)
-    assert len(counts["edges"]) == 21
-    assert (counts["edges"][0], counts["edges"][-1]) == pytest.approx((-0.9, 0.9))
-    assert (counts["one"].sum(), counts["other"].sum()) == (50, 3)
-    nothing = structure.histograms({"none": torch.full((3,), torch.nan)})
-    assert nothing["none"].sum() == 0
-    assert np.isfinite(nothing["edges"]).all()
 
 
 # The most similar pairs.

@@ -52,15 +52,6 @@ def test_the_first_id_of_a_row_is_a_label_too_and_not_the_first_after_padding():
     assert labelled(subject).counted == LONG - 1 + 2 + 1
 
 
-def test_a_count_of_labels_that_no_row_predicts_is_seen():
-    subject = fresh("llama")
-    whole, names = labelled(subject), training.names(subject)
-    right = trainer.gradients(subject, [whole], names)
-    subject.model.loss_type = None
-    apart = training.Exact(right).apart(trainer.gradients(subject, [whole], names)).error
-    assert apart == pytest.approx(1 - 9 / 10, rel=1e-3)
-
-
 def test_nothing_is_left_behind(capfd):
     subject = fresh("llama")
     whole, names = labelled(subject), training.names(subject)

@@ -10,7 +10,7 @@ import torch
 from assay.harness.checking.check import Broken, Check
 from assay.harness.checking.comparing import Unsettled
 from assay.harness.models.subject import Subject
-from assay.harness.operations import losses, padding, train_mode, training
+from assay.harness.operations import train_mode, training
 from assay.harness.tests.support.folders import tiny
 from assay.harness.tests.support.toys import fresh, prompt, toy
 
@@ -48,26 +48,6 @@ def test_nothing_is_random_in_training():
         assert training.Exact(plain).apart(gradients(subject, ids)).error < 1e-5
     subject.model.train()
     assert training.Exact(plain).apart(gradients(subject, ids)).error > 1e-2
-
-
-@pytest.mark.parametrize("spec", ["llama", "bert"])
-def test_a_row_that_would_predict_padding_does_not_count(spec):
-    subject = toy(spec)
-    batch = padding.ragged(subject, prompt(subject, LONG), [LONG, 3])
-    sample = training.padded(subject, batch)
-    per_row = (sample.labels != losses.IGNORED).sum(1).tolist()
-    assert per_row == ([LONG - 1, 2] if spec == "llama" else [LONG, 3])
-
-
-def test_reentrant_checkpoints_pass_gradients_to_weights_of_blocks_alone():
-    subject, ids = fresh("llama"), prompt(toy("llama"), LONG)
-    names = [n for n in training.names(subject) if "self_attn" in n]
-    samples = [training.sample(subject, ids)]
-    plain = training.gradients(subject, samples, names)
-    assert set(plain) == set(names)
-    with train_mode.in_training(subject, checkpoints=True):
-        trained = training.gradients(subject, samples, names, embedding=True)
-        assert training.Exact(plain).apart(trained).error < 1e-4
 
 
 def test_only_small_parameters_of_a_large_model_are_compared(monkeypatch):
