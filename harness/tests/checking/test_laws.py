@@ -44,9 +44,6 @@ def causality(subject, draw, check):
     check.rejects(expected, whole.at(slice(1, cut + 1)))
 
 
-# Examples.
-
-
 # Verdicts.
 
 

@@ -104,6 +104,11 @@ def test_what_the_slice_alone_breaks_accuses_no_model(llama):
     assert reason.endswith("and the whole model is upheld")
 
 
+def test_a_fault_in_the_last_block_is_caught_by_a_core_law(llama):
+    with faults.injected(faults.named("future-seen-in-one-layer"), llama) as faulty:
+        assert decided(C1, faulty)[0] is Verdict.REFUTED
+
+
 @pytest.mark.parametrize(("seen_on_the_slice", "found"), [(0.05, "upheld"), (0.2, "inconclusive")])
 def test_where_rounding_hides_a_leak_from_the_whole_alone_the_slice_decides(
     llama, seen_on_the_slice, found
@@ -155,8 +160,6 @@ def test_what_a_slice_does_not_have_is_examined_on_the_whole(llama):
     assert decided(test_folder, replace(llama, folder="here"))[:2] == (Verdict.UPHELD, WHOLE)
     assert decided(test_folder, llama)[:2] == (Verdict.NOT_APPLICABLE, None)
 
-
-PREFIX = "decided on the first"
 
 TYPES = (
     *("llama", "qwen2", "mistral", "gpt2", "gemma2", "gemma3_text", "mixtral"),

@@ -75,25 +75,6 @@ def test_laws_draw_the_same_prompts_and_run_the_plain_path_once():
     assert (first.observed, first.bound) == (again.observed, again.bound)
 
 
-def test_another_seed_gives_other_prompts():
-    subject = fresh("llama")
-    _, drawn, _ = drawn_by(subject, plain)
-    _, others, _ = drawn_by(subject, plain, seed=1)
-    assert any(a.shape != b.shape for a, b in zip(drawn, others, strict=False))
-
-
-def test_what_a_law_draws_after_its_prompt_is_its_own():
-    def body(subject, draw, check, drawn, passes):
-        prompt = draw(prompts(subject, shortest=2, rows=1), "prompt")
-        drawn.append(draw(st.integers(0, 1 << 30), "number"))
-        check.judge(0.0, 1.0)
-        check.judge_control(2.0, 1.0)
-        assert prompt.length > 1
-
-    _, drawn, _ = drawn_by(fresh("llama"), body)
-    assert len(set(drawn)) > 4
-
-
 def test_a_law_that_draws_nothing_runs_once():
     runs = []
 

@@ -85,16 +85,6 @@ def test_a_deciding_version_that_flips_is_reported_and_fails(world, capsys):
     assert "Doubtful: 5.3.0 was refuted and is upheld when repeated." in capsys.readouterr().out
 
 
-def test_runs_are_given_what_was_asked_and_another_seed_when_repeated(world):
-    more = ["--claim", "C2:default", "--seed", "7", "--dtype", "float64", "--attends", "causal"]
-    world(*CLAIM, *ENDS, *more, "--profile", "standard")
-    version, arguments = world.commands[0]
-    wanted = ["--claim=C2:default", "--model=tiny:mamba2", "--seed=7", "--dtype=float64"]
-    assert version == "5.0.0"
-    assert {*wanted, "--attends=causal", "--profile=standard", "absent_ok=true"} <= set(arguments)
-    assert "--seed=8" in world.commands[-1][1]
-
-
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [

@@ -10,7 +10,6 @@ import pytest
 from assay.harness.results import schema
 from assay.harness.results.evidence import Evidence
 from assay.harness.tests.support.comparing import compare
-from assay.harness.tests.support.evidence_files import MISFITS
 
 
 @pytest.mark.parametrize(
@@ -51,15 +50,3 @@ def test_a_report_whose_entries_are_of_other_types_is_refused(before, tmp_path, 
     path.write_text(written)
     assert compare(f"{path}@1", before) == 4
     assert "so no evidence with runs to choose" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("kind", ["text", "truncated", "missing"])
-def test_a_file_that_is_no_run_is_refused(tmp_path, before, kind, capsys):
-    path = tmp_path / "misfit"
-    make, words = MISFITS.get(kind, (lambda path: None, "no such file"))
-    make(path)
-    assert compare(before, path) == 4
-    error = capsys.readouterr().err
-    assert error.count("\n") == 1
-    assert str(path) in error
-    assert words in error or "is not a report of a run" in error

@@ -129,12 +129,3 @@ def test_one_run_is_compared_with_the_one_of_its_settings_among_many(tmp_path, c
         *(len(LAWS),),
         ["tiny:a · float32", "tiny:a · bfloat16", "tiny:b · bfloat16"],
     )
-
-
-def test_of_a_claim_in_many_runs_the_one_that_ended_last_counts(tmp_path, capsys):
-    path = kept(tmp_path / "e", LAWS, "1" * 32)
-    broken = [replace(LAWS[0], verdict=Verdict.REFUTED, margin=-2.0, sample={})]
-    kept(path, broken, "2" * 32)
-    assert compare(f"{path}@1", f"{path}@all", "--json") == 1
-    diff = json.loads(capsys.readouterr().out)
-    assert (diff["compared"], diff["gone"], diff["regressions"]) == (len(LAWS), [], 1)

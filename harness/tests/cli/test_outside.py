@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from assay.harness.tests.support.nightly import nightly
 from assay.harness.tests.support.sessions import END, PACKAGE, ROOT
 
 EXAMPLE = ROOT / "docs" / "example-claims"
@@ -240,29 +239,3 @@ def test_a_projects_own_tests_are_claims_with_one_setting(tmp_path: Path) -> Non
     assert line.startswith("pytest 'tests/test_mine.py::test_ACME1[tiny:gpt2+leaks]'")
     assert "2 refuted" in done.stdout
     assert (folder / "evidence.sqlite").exists()
-
-
-ALONE, IN_PACKAGE = "test_alone.py::test_ACME3", "tests/test_in_package.py::test_ACME2"
-
-
-@pytest.mark.parametrize(
-    ("paths", "laws"), [nightly([], 3), ([ALONE, IN_PACKAGE], 2), nightly([ALONE], 3)]
-)
-def test_a_file_that_pytest_collects_may_be_named_too(
-    tmp_path: Path, paths: list[str], laws: int
-) -> None:
-    folder = tmp_path / "project"
-    (folder / "tests").mkdir(parents=True)
-    text = "from .helpers import *\n" + a_law() + a_law("ACME2")
-    fault = FAULT.format(fault="leaks", caught_by="ACME1", change="state.roll(-1, 1)")
-    (folder / "tests" / "__init__.py").touch()
-    (folder / "tests" / "helpers.py").touch()
-    (folder / "tests" / "test_in_package.py").write_text(text + fault)
-    (folder / "test_alone.py").write_text(a_law("ACME3") + fault.replace("leaks", "leaks_too"))
-    named = ["--claims=tests", "--claims=test_alone.py", "--model=tiny:gpt2+leaks_too"]
-    words = ["-m", "pytest", "-p", "assay", "-p", "no:cacheprovider", *named, "--json=out.json"]
-    done = start(folder, [*words, "--evidence=evidence.sqlite", *paths])
-    assert done.returncode == 1, done.stdout
-    found = claims(folder / "out.json")
-    assert len(found) == laws, done.stdout
-    assert {claim["verdict"] for claim in found.values()} == {"refuted"}

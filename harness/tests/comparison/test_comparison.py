@@ -179,16 +179,6 @@ def test_draws_of_two_seeds_are_not_paired():
     assert compare(side(LAWS), side(LAWS, profile="standard"), any_profile=True).paired
 
 
-def test_what_has_no_sample_is_told_and_not_judged():
-    bare = [replace(a_law(1), sample={}), replace(a_finding(1), sample={})]
-    moved = [replace(a_law(1, -0.5), sample={}), replace(a_finding(1, moved=0.5), sample={})]
-    comparison = compare(side(bare), side(moved))
-    assert comparison.judged == 0
-    assert [each.unjudged for each in comparison.claims] == [True, True]
-    assert comparison.claims[0].moved == pytest.approx(-0.5, abs=0.1)
-    assert not any(each.unjudged for each in compare(side(bare), side(bare)).claims)
-
-
 def test_findings_that_ask_for_something_else_now_are_not_judged():
     other = a_finding(1, "median", moved=1.0)
     comparison = compare(side([a_finding(1, "mean")]), side([other]))

@@ -9,7 +9,7 @@ import pytest
 
 from assay.harness.checking import statistics
 from assay.harness.comparison import shifts
-from assay.harness.comparison.shifts import between, of_margins, pseudo_values
+from assay.harness.comparison.shifts import between, of_margins
 
 KINDS = ("share", "median", "mean", "ratio of means", "rank correlation")
 
@@ -83,18 +83,6 @@ def test_pairing_finds_what_is_lost_among_the_draws():
     other = one + 0.02 + 0.01 * random(1).normal(size=256)
     assert between(statistics.mean, one, other, True).p < 1e-10
     assert between(statistics.mean, one, other, False).p > 0.5
-
-
-def test_the_spread_of_a_jackknife_is_the_bootstraps():
-    for kind in ("ratio of means", "rank correlation"):
-        statistic, one = statistics.EVERY[kind], sample(kind, 3, 512)
-        values = pseudo_values(statistic, one)
-        low, high = statistic.interval(one, 0.6827)
-        assert values.std(ddof=1) / math.sqrt(len(values)) == pytest.approx(
-            (high - low) / 2, rel=0.3
-        )
-        shift = between(statistic, one, sample(kind, 4, 512), False)
-        assert shift.scale / math.sqrt(512) == pytest.approx((high - low) / 2, rel=0.3)
 
 
 def test_all_draws_moved_alike_is_certain():

@@ -21,20 +21,6 @@ def call() -> AttentionCall:
     return AttentionCall(Pass(), attention, *args, {"scaling": 2.0, "is_causal": True})
 
 
-def test_a_call_attends_as_it_would_have():
-    more = {"scaling": 2.0, "is_causal": True}
-    assert call().attend() == ("module", "query", "key", "value", "mask", more)
-
-
-@pytest.mark.parametrize("place", ["query", "key", "value", "mask"])
-@pytest.mark.parametrize("other", ["other", None])
-def test_one_argument_is_changed_and_no_other(place, other):
-    names = ("module", "query", "key", "value", "mask")
-    expected = tuple(other if name == place else name for name in names)
-    assert call().attend(**{place: other})[:5] == expected
-    assert call().attend(**{place: other})[5] == call().kwargs
-
-
 def test_further_arguments_are_changed_by_name_and_the_call_stays_as_it_is():
     ours = call()
     assert ours.attend(is_causal=False, dropout=0.1)[5] == {

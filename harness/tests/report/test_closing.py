@@ -38,17 +38,6 @@ def test_laws_that_break_at_one_place_share_the_smallest_counterexample() -> Non
     assert "a longer prompt" in printed(*rows, verbose=True)
 
 
-def test_places_of_which_nothing_is_told_are_kept_from_two_that_are() -> None:
-    rows = [
-        _broken("C5", "a", where="logits, row 0, position 1", cause="the mask is not read"),
-        _broken("C2", "a", where="logits, row 0, position 1", cause="the cache is not read"),
-        _broken("C8", "a", where="logits, row 0, position 1"),
-    ]
-    lines = _last_lines(*rows)
-    assert [line.rpartition(" (")[2] for line in lines] == ["C5)", "C2)", "C8)"]
-    assert lines[2] == "Broken: the output, against the law that law C8 (C8)"
-
-
 def test_the_last_lines_name_known_defects_and_what_does_not_apply() -> None:
     defect = Foreseen("a loss (docs/defects/losses.py)", "losses")
     rows = [

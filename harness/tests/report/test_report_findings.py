@@ -62,28 +62,6 @@ def test_a_claim_and_its_margin_are_in_their_own_words() -> None:
 # -- the picture of an interval ---------------------------------------------------------------
 
 
-def test_the_strip_has_interval_point_bound_and_control_in_their_order() -> None:
-    places = intervals.strip(finding())
-    assert places is not None
-    (limit,) = places.limits
-    low, high = places.span or (0, 0)
-    assert low < (places.point or 0) < high < limit < 1
-    assert places.claimed == (0.0, limit)
-    assert places.beyond == 1  # the control is far off, and said to be
-    near = finding(details=DETAILS | {"control value": 0.4, "control interval": (0.3, 0.5)})
-    places = intervals.strip(near)
-    assert places is not None
-    assert places.beyond == 0
-    assert max(places.limits) < (places.control or (0, 0))[0] < (places.control_point or 0) < 1
-
-
-def test_a_claim_with_two_limits_has_both_and_its_side_between_them() -> None:
-    places = intervals.strip(findings()[2])
-    assert places is not None
-    assert len(places.limits) == 2
-    assert places.claimed == places.limits
-
-
 @pytest.mark.parametrize(
     ("changes", "picture"),
     [

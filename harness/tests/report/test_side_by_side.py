@@ -8,9 +8,6 @@ from pathlib import Path
 
 import pytest
 
-import assay
-from assay.fixtures import families
-from assay.harness.results.schema import write_json
 from assay.harness.tests.support import side_by_side
 from assay.harness.tests.support.sessions import ROOT
 
@@ -81,27 +78,6 @@ def test_a_claim_is_where_its_verdicts_put_it(page, tmp_path):
         "E10 a finding [as documented]": (side_by_side.LONE, ["✗ 0.50 [0.40, 0.60]", "?"]),
     }
     assert page() == rows  # from what is stored
-
-
-def test_a_later_run_decides_what_an_earlier_one_did_not(page, tmp_path):
-    first = run(tmp_path / "1.json", claim("C1", "upheld"), claim("C2", "inconclusive", name="b"))
-    page(one=first, other=first)
-    later = run(tmp_path / "2.json", claim("C1", "inconclusive"), claim("C2", "refuted", name="b"))
-    rows = page(other=later)
-    assert rows["C1 a law"] == (side_by_side.AGREE, ["✓ +0.7", "✓ +0.7"])
-    assert rows["C2 b"] == (side_by_side.LONE, ["? +0.7", "✗ +0.7"])
-
-
-def test_runs_of_two_small_models_share_a_row(page, tmp_path):
-    runs = {}
-    for name in ("gpt2", "llama"):
-        checked = assay.check(families.tiny(name), claims=["C1"], profile="glance")
-        runs[name] = tmp_path / f"{name}.json"
-        write_json(runs[name], checked.run, checked.results)
-    ((label, (title, cells)),) = page(**runs).items()
-    assert label.startswith("C1 ")
-    assert title == side_by_side.AGREE
-    assert all(re.fullmatch(r"✓ \+\d\.\d", cell) for cell in cells)
 
 
 def test_the_page_is_that_of_what_is_stored():

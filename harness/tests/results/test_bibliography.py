@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 
-import pytest
 from jsonschema import Draft202012Validator
 
 from assay.harness.checking import cases
@@ -34,23 +33,6 @@ def test_the_page_has_every_work_and_no_other():
         assert work.title in entry
         assert work.author.casefold() in entry.casefold()
         assert work.address in entry or work.key == "beyond"
-
-
-@pytest.mark.parametrize(
-    ("source", "keys"),
-    [
-        ("003, 'Representation Repetitions'", ["003"]),
-        (
-            "001, answer 3; Haviv et al. 2022, Kazemnejad et al. 2023",
-            ["001", "2203.16634", "2305.19466"],
-        ),
-        ("counterexample to arXiv 2510.15511", ["2510.15511"]),
-        ("somebody said so", []),
-    ],
-)
-def test_works_are_known_by_how_sources_name_them(source, keys):
-    cited_keys = [work.key.removeprefix("arxiv-") for work in bibliography.cited(source)]
-    assert cited_keys == keys
 
 
 def test_a_number_of_no_work_is_unknown():

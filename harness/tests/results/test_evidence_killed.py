@@ -2,45 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
-
 import pytest
 
 from assay.harness.results.evidence import Evidence
 from assay.harness.tests.support.evidence_files import (
-    UPHELD,
-    a_run,
     child,
-    rows,
 )
 
 pytestmark = pytest.mark.nightly
-
-
-def test_a_run_killed_in_the_middle_of_a_write_is_rolled_back(path):
-    code = """if True:
-        store = Evidence.open(sys.argv[1])
-        store.begin(a_run())
-        store.record("r1", UPHELD, "a" * 64)
-        store._db.execute("PRAGMA cache_size = 1")  # pages reach the file before the commit
-        with store._transaction() as db:
-            db.execute("UPDATE runs SET run = 'half'")
-            db.execute("CREATE TABLE half AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL "
-                       "SELECT i + 1 FROM n WHERE i < 20000) SELECT i FROM n")
-            print("now", flush=True)
-            sys.stdin.read()
-    """
-    process = child(code, path, stdin=subprocess.PIPE)
-    assert process.stdout.readline() == "now\n"
-    process.kill()
-    process.communicate(timeout=300)
-    journal = path.with_name(path.name + "-journal")
-    assert journal.stat().st_size > 0  # or nothing would be under way
-    with Evidence.open(path) as store:
-        assert store.results("r1") == [UPHELD]
-        assert store.runs()[0].subjects == a_run().subjects
-    assert rows(path, "SELECT count(*) FROM sqlite_master WHERE name = 'half'") == [(0,)]
-    assert rows(path, "PRAGMA integrity_check") == [("ok",)]
 
 
 def test_four_processes_that_write_at_once_lose_nothing_and_write_nothing_twice(path):

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
-import random
 import shutil
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -77,29 +74,6 @@ def test_claims_about_weights_that_a_later_copy_replaced_do_not_come_back(tmp_pa
         with Evidence.read(out) as store:
             assert store.results("r1") == [UPHELD]
             assert store.runs()[0].subjects["tiny:gpt2"].digest == OTHER
-
-
-def test_many_overlapping_files_in_any_order_give_one_content(tmp_path):
-    shuffle = random.Random(0)
-    names = [f"r{i}" for i in range(12)]
-    whole = made(tmp_path / "whole", *names, claims=2)
-    parts = []
-    for i in range(8):
-        part = Path(shutil.copy(whole, tmp_path / f"part{i}"))
-        keep = shuffle.sample(names, 6) if i else names
-        with closing(sqlite3.connect(part)) as db, db:
-            gone = "NOT IN (" + ", ".join(f"'{name}'" for name in keep) + ")"
-            db.execute(f"DELETE FROM claims WHERE run {gone}")
-            db.execute(f"DELETE FROM runs WHERE id {gone}")
-        parts.append(part)
-    for i in range(3):
-        shuffle.shuffle(parts)
-        out = tmp_path / f"out{i}"
-        with Evidence.open(out) as store:
-            for part in [*parts, parts[0]]:
-                with Evidence.read(part) as other:
-                    store.merge(other)
-        assert content(out) == content(whole)
 
 
 def test_the_command_says_what_is_there_and_what_is_new(tmp_path, capsys):

@@ -69,16 +69,3 @@ def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path):
         with pytest.raises(BadInput) as error:
             Evidence.open(path)
         assert refused(error, path, "its folder cannot be used")
-
-
-def test_an_empty_file_is_none_to_read_and_one_to_write(tmp_path):
-    path = tmp_path / "new.sqlite"
-    path.touch()
-    with pytest.raises(BadInput, match="is empty"):
-        Evidence.read(path)
-    with pytest.raises(BadInput, match="no such file"):
-        Evidence.read(tmp_path / "nowhere")
-    assert not (tmp_path / "nowhere").exists()
-    Evidence.open(path).close()
-    with Evidence.read(path) as evidence:
-        assert evidence.runs() == []

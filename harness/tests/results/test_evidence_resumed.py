@@ -48,11 +48,6 @@ def test_a_run_with_another_version_is_not_resumed(store, name):
     assert store.unfinished(resume_key(a_run(versions=versions))) is None
 
 
-def test_neither_subjects_nor_start_keep_a_run_from_being_resumed(store):
-    run = a_run("r9", "2026-09-09T00:00:00+00:00", subjects={})
-    assert store.unfinished(resume_key(run)) == "r1"
-
-
 def test_a_resumed_run_goes_on_under_its_id_and_keeps_its_start_and_claims(store):
     store.record("r1", UPHELD, DIGEST)
     more = {"tiny:bert": {"digest": OTHER}}

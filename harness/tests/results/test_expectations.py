@@ -77,17 +77,6 @@ def test_what_cannot_be_checked_here_contradicts_no_entry(expected):
     assert judgement.message.endswith("x is not installed")
 
 
-def test_what_cannot_be_checked_here_is_not_recorded(tmp_path):
-    path = write(tmp_path, MODEL + C8)
-    here = replace(result(verdict=NOT), details={UNAVAILABLE: True})
-    before = load(tmp_path)["m"].entries
-    assert record(tmp_path, "m", [here]) == path
-    after = load(tmp_path)["m"].entries
-    assert [(k, v.verdict, v.reason) for k, v in after.items()] == [
-        (k, v.verdict, v.reason) for k, v in before.items()
-    ]
-
-
 PATTERN = """model = "tiny:*"\n""" + entry(id="C8", verdict="refuted", reason="untrained")
 OWN = 'model = "tiny:opt"\n' + entry(id="C8", verdict="upheld")
 

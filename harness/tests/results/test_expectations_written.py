@@ -72,17 +72,6 @@ def test_writing_the_same_results_again_changes_no_byte(tmp_path):
     assert path.read_bytes() == before
 
 
-def test_a_run_of_a_few_claims_keeps_the_entries_of_the_others(tmp_path):
-    named = entry(id="C2", name="static", verdict="refuted", reason="kept")
-    write(tmp_path, MODEL + C8 + named)
-    record(tmp_path, "m", [result("C2", name="dynamic")])
-    expectations = load(tmp_path)["m"]
-    assert expectations.expected("C8", "any").reason == "because"
-    assert expectations.expected("C2", "static").reason == "kept"
-    assert expectations.expected("C2", "dynamic").verdict is UPHELD
-    assert expectations.expected("C2", "another") is None
-
-
 def test_a_file_is_named_after_its_model_and_never_takes_that_of_another(tmp_path):
     names = ["reference:large", "org/model", "org:model", "../../up", "é", "ORG-MODEL", "x" * 300]
     paths = [record(tmp_path, name, [result(subject=name)]) for name in names]
@@ -124,16 +113,6 @@ def test_what_is_written_is_read_back_by_another_reader(model, rows):
         )
         for row in claims_in(text)
     } == rows
-
-
-@settings(deadline=None, max_examples=50)
-@given(st.dictionaries(st.tuples(st.sampled_from(["C2", "C8"]), st.none() | texts), said))
-def test_what_is_written_is_read_back_by_load(tmp_path_factory, rows):
-    folder = tmp_path_factory.mktemp("expectations")
-    rows = {k: e for k, e in rows.items() if e.reason.strip() or e.verdict is UPHELD}
-    write(folder, emit("m", rows))
-    entries = load(folder)["m"].entries
-    assert {key: replace(each, where="") for key, each in entries.items()} == rows
 
 
 def test_claims_of_one_cause_are_written_together_and_those_without_a_reason_apart():
