@@ -104,18 +104,6 @@ def test_a_model_lies_as_another_does_and_then_as_before():
     assert one.model.layers[0].mlp.up_proj.weight.is_contiguous()
 
 
-def test_a_model_that_lies_as_another_does_rounds_as_it():
-    with Rounding(0):
-        one, other = adopted(), adopted()
-        ids = torch.arange(5)[None]
-        with allocation.odd():
-            allocation.allocated(other.model)
-        theirs = other.rows(ids)
-        assert unequal_bits(one.rows(ids), theirs) > 0.5
-        with allocation.lying_like(one.model, other.model):
-            assert unequal_bits(one.rows(ids), theirs) == 0
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_copy_of_a_model_gives_other_bits_where_addresses_tell(dtype):
     """A deep copy lies as its model, unless it is moved."""

@@ -75,9 +75,6 @@ def test_a_cache_is_made_for_the_batch_and_the_prompt_and_the_spare(monkeypatch,
     assert subject.of("cache")[0] == ("static", 2, room)
 
 
-# What a cache is made of.
-
-
 # Whether a cache keeps a state.
 
 KEYS = SimpleNamespace(keys=torch.ones(1, 1, 2, 4), values=torch.ones(1, 1, 2, 4))

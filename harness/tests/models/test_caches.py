@@ -107,13 +107,6 @@ def test_the_past_is_the_same_before_and_after_it_grew(model_type, kind):
         assert not torch.equal(old, new.roll(1, dims=-2))
 
 
-def test_the_past_grows_token_by_token_where_a_model_takes_no_more():
-    subject = toy("tiny:causal:prophetnet")
-    before, after = caches.grown(subject, prompt(subject, 10), 6)
-    assert len(before) == 2 * subject.layers
-    assert all(torch.equal(old, new) for old, new in zip(before, after, strict=True))
-
-
 def test_a_layer_with_a_window_is_compared_where_both_still_hold_the_past():
     subject = toy("mistral")  # its window is 8: seven tokens of the past are kept
     before, after = caches.grown(subject, prompt(subject, 12), 9, "sliding")
@@ -127,12 +120,6 @@ def test_entries_are_keys_and_values_of_every_layer():
     pairs = caches.entries(cache)
     assert [key.shape for key, _ in pairs] == [(2, 2, 5, 8)] * subject.layers
     assert all(key.shape == value.shape for key, value in pairs)
-
-
-def test_the_entries_of_an_encoder_decoder_are_its_decoder_s_own():
-    subject = toy("t5")
-    cache = subject(prompt(subject, 5), keep=True).cache
-    assert {key.shape[-2] for key, _ in caches.entries(cache)} == {5}
 
 
 # What is made, and what is asked of a model.
@@ -249,16 +236,6 @@ def test_models_that_say_they_take_no_static_cache_are_believed():
         Missing, match=r"no support for static caches \(_supports_static_cache = False\)$"
     ):
         caches._require_static(subject)
-
-
-def test_a_model_that_is_not_compiled_is_held_to_its_static_cache_all_the_same():
-    """`bert` says nothing of compiling, and decodes well; `gpt_neo` says no, and does not."""
-    for model_type, broken in {"tiny:causal:bert": False, "gpt_neo": True}.items():
-        subject = toy(model_type)
-        assert subject.model._can_compile_fullgraph is False
-        ids = prompt(subject, 10)
-        decoded = caches.decode(subject, ids, [4, 1, 5], "static")
-        assert is_broken(Check(subject), plain(subject, ids), decoded) is broken
 
 
 def test_a_static_cache_that_knows_no_layers_of_a_kind_says_which():

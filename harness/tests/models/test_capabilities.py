@@ -8,7 +8,6 @@ from itertools import groupby
 
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from assay.fixtures import families
 from assay.harness.models import capabilities
@@ -17,7 +16,7 @@ from assay.harness.models.capabilities.probing import PROBE
 from assay.harness.models.capabilities.registry import PROBES
 from assay.harness.models.loading import loading
 from assay.harness.models.reference.rounding import Rounding
-from assay.harness.models.subject import Subject, masks, roles
+from assay.harness.models.subject import masks, roles
 from assay.harness.models.subject.roles import Role
 from assay.harness.tests.support.nightly import nightly
 from assay.harness.tests.support.toys import (
@@ -295,20 +294,3 @@ def test_rounding_decides_no_capability_in_sixteen_bits(name, seed):
     usual = capability_names()
     with Rounding(seed):
         assert capability_names() == usual
-
-
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_an_effect_that_sixteen_bits_hide_is_no_missing_capability(dtype):
-    """Positions move these logits by less than two ways of computing them in 16 bits differ."""
-    config = LlamaConfig(
-        **{"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "vocab_size": 64},
-        **{"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 16},
-        max_position_embeddings=64,
-    )
-    torch.manual_seed(0)
-    model = LlamaForCausalLM(config).to(dtype).eval().requires_grad_(False)
-    assert "position-ids" in probe(Subject("small effects", model))
-    for block in model.model.layers:
-        block.self_attn.o_proj.weight.zero_()
-    why = probe(Subject("no effects", model)).why_missing("position-ids")
-    assert why == "the model takes position_ids and does not use them"

@@ -16,8 +16,16 @@ from assay.harness.models.loading.loading import (
     parse_device,
 )
 from assay.harness.results.errors import BadInput
-from assay.harness.tests.support.folders import logits, tiny, vast
+from assay.harness.tests.support.folders import tiny, vast
 from assay.harness.tests.support.loading import CPU, PLAIN, refused
+
+
+@pytest.mark.parametrize("name", ["gpu", "cuda:x", "", "meta", "xla", "mtia:3"])
+def test_a_device_that_is_not_there_is_refused(name: str) -> None:
+    with pytest.raises(BadInput) as caught:
+        parse_device(name)
+    assert str(caught.value).startswith(repr(name))
+    assert str(caught.value).isprintable()
 
 
 def test_the_cpu_is_there() -> None:
@@ -71,10 +79,3 @@ def test_an_attention_that_the_model_lacks_is_refused(
     assert repr(attention) in message
     with pytest.raises(BadInput, match=attention):
         adopt("made", tiny(kind), None, attention=attention, **PLAIN)
-
-
-@pytest.mark.parametrize("attention", ["eager", "sdpa"])
-def test_an_attention_that_the_model_has_is_used(saved: dict[str, Path], attention: str) -> None:
-    model = load(str(saved["gpt2"]), attention=attention, **PLAIN).model
-    assert model.config._attn_implementation == attention
-    assert torch.allclose(logits(model), logits(tiny("gpt2")), atol=1e-6)

@@ -7,7 +7,6 @@ import copy
 import pytest
 import torch
 
-from assay.harness import faults
 from assay.harness.models.capabilities import Missing
 from assay.harness.models.subject import Subject, compat, experts
 from assay.harness.tests.support.toys import fresh, prompt, toy
@@ -71,25 +70,3 @@ def test_the_parts_of_a_model_are_left_as_each_was():
     ):
         experts.require(subject, "grouped_mm")
     experts.require(subject, "eager")
-
-
-def test_tokens_are_sent_to_the_next_expert_for_a_while():
-    subject = fresh("mixtral")
-    ids = prompt(subject)
-    before = subject.rows(ids)["logits"]
-    with experts.sent_on(subject):
-        elsewhere = subject.rows(ids)["logits"]
-    assert (elsewhere - before).abs().max() > 0.1
-    assert torch.equal(subject.rows(ids)["logits"], before)
-
-
-def test_a_fault_of_one_way_is_in_no_other():
-    subject = fresh("mixtral")
-    ids = prompt(subject)
-    usual = subject.rows(ids)["logits"]
-    with faults.injected(faults.named("experts-weighed-by-a-neighbour"), subject) as damaged:
-        assert torch.equal(damaged.rows(ids)["logits"], usual)
-        with experts.computed_by(damaged, "batched_mm"):
-            assert (damaged.rows(ids)["logits"] - usual).abs().max() > 1e-2
-    with experts.computed_by(subject, "batched_mm"):
-        torch.testing.assert_close(subject.rows(ids)["logits"], usual, atol=1e-5, rtol=1e-5)

@@ -18,7 +18,6 @@ from assay.harness.models.subject.settings import SubjectSettings
 from assay.harness.results.verdicts import SEES_ONE, Verdict
 from assay.harness.tests.support.toys import (
     budget,
-    changed,
     exactly,
     fresh,
     one_tensor,
@@ -63,18 +62,6 @@ def test_one_token_of_all_that_gives_no_number_is_named(spec, value):
     assert result.verdict is Verdict.REFUTED
     assert f"token <{token}>({token})" in result.counterexample.where
     assert result.counterexample.where.endswith("position 0")
-
-
-def test_what_only_a_later_position_gives_is_named_with_it():
-    def late(state):
-        state = state.clone()
-        if state.shape[1] > 3:
-            state[:, 3, 0] = math.inf
-        return state
-
-    result = verdict(C13, changed("gpt2", late, block=1), budget(8))
-    assert result.verdict is Verdict.REFUTED
-    assert result.counterexample.where.endswith("row 0, position 3")
 
 
 def test_tokens_that_the_library_takes_out_of_the_vocabulary_do_not_count():

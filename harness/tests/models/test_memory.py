@@ -74,15 +74,6 @@ def test_every_lack_of_memory_is_known_as_one(error):
     assert did == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("error", FULL, ids=lambda e: str(e)[:20])
-def test_a_row_that_does_not_fit_alone_is_an_error(error):
-    run, sizes, did = room_for(0, error)
-    with pytest.raises(type(error)):
-        in_batches(run, 4, 4)
-    assert sizes == [4, 2, 1]
-    assert not did
-
-
 @pytest.mark.parametrize("error", OTHERS, ids=lambda e: str(e)[:20])
 def test_other_errors_go_through_at_once(error):
     assert not lacking(error)
@@ -96,8 +87,3 @@ def test_a_quarter_of_what_is_free_is_filled(monkeypatch):
     monkeypatch.setattr(memory, "free", lambda device: 4000)
     assert rows_that_fit(CPU, 100) == 10
     assert rows_that_fit(CPU, 10) == 100
-
-
-def test_one_row_is_always_tried(monkeypatch):
-    monkeypatch.setattr(memory, "free", lambda device: 0)
-    assert rows_that_fit(CPU, 1e12) == 1

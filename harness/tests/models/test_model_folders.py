@@ -147,6 +147,14 @@ def test_a_pipe_is_not_waited_for(folder: Path, name: str) -> None:
     assert name in refused(folder)
 
 
+@pytest.mark.parametrize(
+    ("content", "said"), [("{", "is not valid JSON"), ("[1]", "holds no JSON object but a list")]
+)
+def test_broken_settings_of_generation(folder: Path, content: str, said: str) -> None:
+    (folder / "generation_config.json").write_text(content)
+    assert f"generation_config.json {said}" in refused(folder)
+
+
 def test_the_configuration_for_this_version_is_the_one_that_is_checked(folder: Path) -> None:
     """Transformers reads it in place of config.json."""
     content = json.loads((folder / "config.json").read_text())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -82,20 +80,6 @@ def test_a_dtype_that_nothing_computes_in_is_rejected_before_the_weights_are_rea
     edit_json(folder / "config.json", dtype="float8_e4m3fn", torch_dtype=None)
     with pytest.raises(BadInput, match=r"its own dtype is float8_e4m3fn; say --dtype=float32"):
         subjects.check(str(folder), AUTO)
-
-
-@pytest.mark.nightly
-def test_commands_take_a_checkpoint_in_its_own_dtype_too(tmp_path: Path) -> None:
-    folder = saved(tmp_path / "half", torch.bfloat16)
-    command = [sys.executable, "-m", "assay", "faults", "--json", f"--model={folder}"]
-    wrong = subprocess.run(
-        [*command, "--dtype=auto32"], capture_output=True, text=True, check=False
-    )
-    assert wrong.returncode == 4
-    assert wrong.stderr.count("\n") == 1
-    assert "'auto32': unsupported dtype; choose from float32" in wrong.stderr
-    right = subprocess.run([*command, "--dtype=auto"], capture_output=True, text=True, check=False)
-    assert right.returncode == 0, right.stderr
 
 
 @pytest.mark.parametrize(

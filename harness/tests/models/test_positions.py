@@ -103,14 +103,6 @@ def test_rows_cannot_be_moved_where_there_are_none():
         pass
 
 
-def test_a_table_looked_up_by_something_else_is_not_taken_for_positions():
-    """Token types and buckets of distances are embeddings too."""
-    types = fresh("bert")
-    assert positions.position_table(types) is not types.model.bert.embeddings.token_type_embeddings
-    assert any(isinstance(m, torch.nn.Embedding) for m in toy("t5").model.decoder.block.modules())
-    assert positions.position_table(toy("t5")) is None
-
-
 @pytest.mark.parametrize("model_type", ["ibert", "longformer"])
 def test_a_table_is_found_in_another_module_and_in_front_of_filling(model_type):
     # I-BERT's tables are modules of its own; Longformer fills a prompt up to whole windows.
@@ -118,10 +110,3 @@ def test_a_table_is_found_in_another_module_and_in_front_of_filling(model_type):
     assert positions.position_table(subject).weight.shape == (66, subject.hidden)
     assert positions.position_offset(subject) == positions.first_position(subject) == 2
     assert not input_arguments.follow_padding(subject)
-
-
-def test_what_an_encoder_looks_up_is_not_its_decoder_s():
-    subject = fresh("bart")  # its encoder has not read its prompt yet
-    assert positions.position_offset(subject) == 2
-    decoder = subject.model.get_decoder().embed_positions
-    assert positions.position_table(subject) is decoder

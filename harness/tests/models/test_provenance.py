@@ -10,9 +10,7 @@ from assay.harness.checking.findings import Bound, finding
 from assay.harness.checking.profiles import Profile
 from assay.harness.checking.statistics import median
 from assay.harness.models.loading.runs import Options
-from assay.harness.models.reference.float64 import reference_of
 from assay.harness.models.subject.provenance import Training
-from assay.harness.operations import variants
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.toys import as_trained, toy, verdict
 
@@ -50,17 +48,6 @@ def test_of_a_folder_it_is_not_known_whatever_its_name(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     toy("gpt2").model.save_pretrained("untrained-gpt2")
     assert load("untrained-gpt2", Options()).provenance.training is Training.UNKNOWN
-
-
-def test_copies_have_weights_of_the_same_provenance_but_for_untrained_ones():
-    subject = toy("reference:small")
-    for copied in (
-        reference_of(subject),
-        variants.saved_and_loaded(subject),
-        variants.quantised(subject),
-    ):
-        assert copied.provenance == subject.provenance
-    assert variants.untrained(subject, 0).provenance.training is Training.UNTRAINED
 
 
 @pytest.mark.parametrize(

@@ -55,20 +55,6 @@ def test_a_slice_computes_what_the_model_does_up_to_its_depth(model_type):
     assert own.rows(ids)["logits"].shape[-1] == TOKENS
 
 
-@pytest.mark.parametrize("model_type", ["llama", "gpt2"])
-def test_a_slice_shares_its_weights_and_the_ties_between_them(model_type):
-    whole = deep(model_type)
-    own = slice_of(whole, TOKENS).subject
-    places = {each.data_ptr() for each in whole.model.parameters()}
-    copied = [n for n, each in own.model.named_parameters() if each.data_ptr() not in places]
-    assert all("embed" in name or "wte" in name or "head" in name for name in copied)
-    tied = [
-        m.get_output_embeddings().weight is m.get_input_embeddings().weight
-        for m in (whole.model, own.model)
-    ]
-    assert tied[0] == tied[1]
-
-
 @pytest.mark.parametrize("model_type", ["t5", "bart", "t5gemma"])
 def test_both_stacks_of_an_encoder_decoder_are_cut(model_type):
     whole = deep(model_type)

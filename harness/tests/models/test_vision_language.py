@@ -13,7 +13,7 @@ from assay.fixtures.families import tiny
 from assay.fixtures.subjects import load
 from assay.harness.models import capabilities
 from assay.harness.models.loading import checkpoints
-from assay.harness.models.loading.runs import Options, describe_subject
+from assay.harness.models.loading.runs import Options
 from assay.harness.models.subject.offer import Offer
 from assay.harness.results.errors import BadInput
 from assay.harness.tests.support.folders import edit_json, edit_weights
@@ -70,20 +70,6 @@ def test_its_head_is_examined_and_judged_as_the_tiny_model_of_its_type(
         assert has.why_missing(name) is None
     assert isinstance(subject.offer, Offer)
     assert (subject.offer.type, subject.offer.form) == (f"multimodal:{model_type}", form)
-
-
-@pytest.mark.parametrize(
-    ("spec", "inputs"),
-    [
-        ("tiny:llava", "image inputs"),
-        ("tiny:qwen2_audio", "audio inputs"),
-        ("tiny:gemma3_text", ""),
-    ],
-)
-def test_what_is_no_text_is_said_to_be_left_out(spec: str, inputs: str) -> None:
-    why = describe_subject(load(spec, Options())).attends.why
-    said = f"; prompts hold text only: {inputs} are not examined"
-    assert why.endswith(said) if inputs else "text only" not in why
 
 
 def test_a_head_that_no_file_holds_is_named(tmp_path: Path) -> None:

@@ -188,17 +188,6 @@ def test_a_broken_one_is_refuted_by_the_claim_about_it(
     assert refuted == {each.id for each in run.refuted}
 
 
-def test_the_parts_are_found_in_a_pass() -> None:
-    plain = PlainGPT()
-    model: Any = wrap("plain", plain)
-    assert model.get_input_embeddings() is plain.tokens
-    assert model.get_output_embeddings() is plain.head
-    assert list(model.stack) == list(plain.blocks)
-    sizes = model.config
-    assert (sizes.vocab_size, sizes.hidden_size, sizes.num_hidden_layers) == (VOCABULARY, 32, 2)
-    assert sizes.max_position_embeddings == CONTEXT
-
-
 OWN = LlamaConfig(
     vocab_size=VOCABULARY,
     hidden_size=32,
