@@ -177,14 +177,6 @@ def test_a_shift_is_small_on_a_large_scale_and_large_on_a_small_one():
     assert result.details["the shift over the embedding's own scale"] == pytest.approx(5)
 
 
-def test_a_shift_by_the_embedding_s_own_scale_grows_with_it():
-    claim = embedding.test_a_relatively_small_shift_keeps_the_next_token
-    large, small = (settled(claim, scaled(times), draws=512) for times in (100.0, 0.01))
-    assert (large.verdict, small.verdict) == (Verdict.UPHELD, Verdict.REFUTED)
-    assert large.details["the shift"] == pytest.approx(35)
-    assert small.details["the shift"] == pytest.approx(0.0035)
-
-
 # The table of positions.
 
 

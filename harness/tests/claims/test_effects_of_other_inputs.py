@@ -7,12 +7,8 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from assay.claims.inversion import test_other_inputs as claims
-from assay.fixtures import nonsense, sides
-from assay.fixtures.inversions import Cases, invert
+from assay.fixtures import sides
 from assay.fixtures.neighbours import neighbours
-from assay.fixtures.sides import Side
-from assay.fixtures.texts import TEXT
-from assay.harness.checking.draws import Draws
 from assay.harness.checking.profiles import Profile
 from assay.harness.inversion import Target
 from assay.harness.models.reference.tolerances import distance
@@ -51,22 +47,6 @@ def test_e27_hangs_on_what_the_descents_find(monkeypatch, made, right, came):
     result = verdict(LIKE, made(), profile, arguments={"population": sides.THIS})
     assert result.verdict is came
     assert result.details["control value"] == 0.0
-
-
-def test_what_counts_shares_no_token(monkeypatch):
-    constructed(monkeypatch)
-    subject = toy("reference:small")
-    cases = Cases.of(subject, TEXT, Draws(0, "a test", range(4)))
-    trials = invert(Side((subject, subject)), claims.ALL_BLOCKS, cases)
-    tries = nonsense.nonsense(trials)
-    assert not (tries[..., None] == trials.ids[:, None, None]).any()
-    assert nonsense.least_kl(trials, trials.ids[:, None]).isinf().all()
-    one_shared = tries.clone()
-    one_shared[..., 2] = trials.ids[:, None, 4]
-    assert nonsense.least_kl(trials, one_shared).isinf().all()
-    assert nonsense.least_kl(trials, torch.cat([one_shared, tries], 1)).allclose(
-        nonsense.least_kl(trials, tries), rtol=1e-4
-    )
 
 
 # E28

@@ -69,14 +69,3 @@ def test_rivals_are_states_of_whole_prompts(model_type):
             assert int(known.argmin()) != int(own[-1])
             apart = (state - states[own[-1]]).double().norm() / states[own[-1]].double().norm()
             assert float(off) == pytest.approx(float(apart), rel=1e-3)
-
-
-def test_rivals_are_mostly_the_nearest():
-    """The linear map's choice against all tokens, where depth is 0 and it is exact."""
-    subject, target = toy("gpt2"), Target(0)
-    ids = prompt(subject, 5, batch=16)
-    found = rivals(subject, target, ids, 1)
-    table = subject.embedding_table
-    for row, token in enumerate(ids[:, -1]):
-        off = (table - table[token]).norm(dim=1).index_fill(0, token, torch.inf)
-        assert float(found.apart[row, 0]) == pytest.approx(float(off.min()), rel=1e-4)

@@ -7,11 +7,9 @@ import torch
 
 from assay.claims.walks import test_walk_vectors as claims
 from assay.fixtures import texts
-from assay.harness.checking.draws import Draws
 from assay.harness.inversion import embedded, gradients, walks
-from assay.harness.operations import attentionless
 from assay.harness.results.verdicts import Verdict
-from assay.harness.tests.support.toys import as_trained, prompt, toy, verdict
+from assay.harness.tests.support.toys import as_trained, prompt, verdict
 
 TOGETHER = claims.test_one_null_vector_is_as_good_as_several
 MAGNITUDE = claims.test_the_product_is_as_large_as_documented
@@ -85,20 +83,6 @@ def test_attention_is_blamed_where_it_is_to_blame(monkeypatch):
     assert verdict(ATTENTION, subject, arguments={"part": "block"}).verdict is Verdict.UPHELD
 
 
-@pytest.mark.parametrize("spec", ["gpt2", "llama", "bert"])
-def test_averaged_attention_gives_all_tokens_the_same_and_is_put_back(spec):
-    subject = toy(spec)
-    x = embedded(subject)[prompt(subject, 5, 1)]
-    usual = subject.block_output(1, embeddings=x)
-    with attentionless.average_attention(subject):
-        leaf = x.clone().requires_grad_()
-        output = subject.block_output(1, embeddings=leaf)
-        (gradient,) = torch.autograd.grad(output[0, 3].sum(), leaf)
-    assert not torch.allclose(output, usual)
-    assert float(gradient[0, [0, 1, 2, 4]].abs().max()) == 0
-    assert torch.equal(subject.block_output(1, embeddings=x), usual)
-
-
 KEPT = claims.test_walks_on_nets_keep_the_next_token
 
 
@@ -120,12 +104,3 @@ def test_a_walk_that_hardly_moves_keeps_the_next_token_and_one_that_goes_far_doe
         for times in (1e-4, 100)
     )
     assert (near.verdict, far.verdict) == (Verdict.UPHELD, Verdict.REFUTED)
-
-
-def test_walks_on_nets_end_where_they_are_said_to():
-    draws = Draws(0, "F12", range(3))
-    subject = as_trained("gpt2")
-    ids, end, random = claims.by_orthogonal_walk(subject, draws)
-    off, other = (x - embedded(subject)[ids] for x in (end, random))
-    assert torch.allclose(walks.size(off), walks.size(other), rtol=1e-3)
-    assert float(off.norm(dim=-1).max()) == pytest.approx(36 * walks.SIZE, rel=0.2)

@@ -142,12 +142,6 @@ def test_transformers_loses_magnitudes_of_a_folder(tmp_path: Path) -> None:
     assert "lora_magnitude_vector" in result.counterexample.where
 
 
-def test_bits_are_compared_in_the_dtype_of_the_model(tmp_path: Path) -> None:
-    subject = load(str(made(tmp_path, **EVERYTHING)), Options(dtype="bfloat16"))
-    held = verdict(HELD, subject, budget(1))
-    assert held.verdict is Verdict.UPHELD, held.reason
-
-
 @pytest.mark.parametrize("dora", [False, True])
 def test_a_model_is_judged_by_the_loader_that_put_its_adapter_in(
     dora: bool, tmp_path: Path

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from transformers import DataCollatorWithFlattening, masking_utils
+from transformers import masking_utils
 from transformers.models.qwen3_5 import modeling_qwen3_5
 
 from assay.claims.running import test_packing
 from assay.harness.models import capabilities
-from assay.harness.models.subject import samples
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.toys import budget, fresh, toy, verdict
 
@@ -103,12 +102,3 @@ def test_a_mask_of_ones_ends_packing_in_all_layers(monkeypatch):
     monkeypatch.setattr(masking_utils, "_preprocess_mask_arguments", without_ones)
     result = verdict(ONES, fresh("llama"), budget(4))
     assert (result.verdict, result.details[WHAT]) == (Verdict.UPHELD, test_packing.APART)
-
-
-def test_lengths_are_those_of_the_library_s_collator():
-    flatten = DataCollatorWithFlattening(return_flash_attn_kwargs=True, return_seq_idx=True)
-    theirs = flatten([{"input_ids": [5, 6, 7]}, {"input_ids": [8]}, {"input_ids": [9, 4]}])
-    mine = samples.lengths([3, 1, 2], torch.device("cpu"))
-    for name, value in mine.items():
-        assert torch.equal(torch.as_tensor(theirs[name]), torch.as_tensor(value)), name
-        assert torch.as_tensor(theirs[name]).dtype == torch.as_tensor(value).dtype, name

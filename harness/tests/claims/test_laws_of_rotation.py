@@ -42,22 +42,6 @@ def test_dynamic_scaling_is_not_reset_for_a_prompt_as_long_as_in_training():
     assert result.counterexample.inputs["length"] == "16"
 
 
-@pytest.mark.parametrize(
-    ("claim", "name", "lacks"),
-    [
-        (FREQUENCIES, "llama", "scaled-rotation"),
-        (CACHED, "llama+dynamic", "two-rotations"),
-        (ACROSS, "llama+longrope", "rotation-made-again"),
-        (PREFIX, "llama+yarn", "two-rotations"),
-    ],
-)
-def test_a_model_without_such_a_rotation_lacks_it_by_name(claim, name, lacks):
-    arguments = {CACHED: {"kind": "default"}, ACROSS: {"mode": "greedy"}}.get(claim, {})
-    result = verdict(claim, toy(f"tiny:{name}"), budget(4), arguments=arguments)
-    assert result.verdict is Verdict.NOT_APPLICABLE
-    assert result.reason.startswith(f"{lacks}: ")
-
-
 def test_a_switch_that_is_too_far_is_not_reached():
     subject = fresh("tiny:llama+longrope")
     subject.config.rope_parameters["original_max_position_embeddings"] = 300

@@ -14,9 +14,9 @@ from assay.claims.running import (
     test_parallel,
     test_prefixes,
 )
-from assay.harness.operations import compiling, drafting, generation, parallel
+from assay.harness.operations import compiling, parallel
 from assay.harness.results.verdicts import Verdict
-from assay.harness.tests.support.toys import budget, fresh, prompt, toy, verdict, with_settings
+from assay.harness.tests.support.toys import budget, fresh, toy, verdict, with_settings
 
 DRAFTS = test_drafts.test_drafted_tokens_change_nothing
 TURNS = test_prefixes.test_turns_on_one_cache_are_those_read_again
@@ -26,15 +26,6 @@ LOADED = test_loading.test_what_is_loaded_is_what_is_stored
 IDLE = test_adapters.test_an_idle_adapter_changes_nothing
 MERGED = test_adapters.test_a_merged_adapter_computes_what_it_does_unmerged
 TWO_ROWS = test_parallel.test_rows_of_two_processes_are_those_of_one
-
-
-def test_a_prompt_is_read_in_chunks():
-    subject = toy("llama")
-    ids = prompt(subject, 7, batch=1)
-    generation.scores(subject, ids, "greedy", cached=True)  # capabilities are probed once
-    with drafting.watch_passes(subject) as watched:
-        generation.scores(subject, ids, "greedy", cached=True, prefill_chunk_size=3)
-    assert [each.shape[1] for each in watched.passes[:3]] == [3, 3, 1]
 
 
 def row_by_row(subject):
