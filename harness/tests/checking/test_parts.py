@@ -104,11 +104,6 @@ def test_what_the_slice_alone_breaks_accuses_no_model(llama):
     assert reason.endswith("and the whole model is upheld")
 
 
-def test_a_fault_in_the_last_block_is_caught_by_a_core_law(llama):
-    with faults.injected(faults.named("future-seen-in-one-layer"), llama) as faulty:
-        assert decided(C1, faulty)[0] is Verdict.REFUTED
-
-
 @pytest.mark.parametrize(("seen_on_the_slice", "found"), [(0.05, "upheld"), (0.2, "inconclusive")])
 def test_where_rounding_hides_a_leak_from_the_whole_alone_the_slice_decides(
     llama, seen_on_the_slice, found

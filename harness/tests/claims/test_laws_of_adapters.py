@@ -20,7 +20,6 @@ from assay.harness.models.loading import loading
 from assay.harness.models.loading.runs import Options
 from assay.harness.models.subject import Subject
 from assay.harness.operations import adapters, own_adapters
-from assay.harness.results.errors import BadInput
 from assay.harness.results.verdicts import Result, Verdict
 from assay.harness.tests.support.folders import edit_json, tiny
 from assay.harness.tests.support.toys import budget, toy, verdict
@@ -133,31 +132,6 @@ def test_a_weight_in_no_file_and_a_tensor_without_use_are_named(tmp_path: Path) 
     held = verdict(HELD, subject, budget(1))
     assert held.verdict is Verdict.REFUTED
     assert f"{LAYER}.lora_A.weight is in no file" in held.counterexample.where
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (lambda name: name.replace("q_proj", "query"), "has no module for"),
-        (lambda name: "" if name == f"{LAYER}.lora_B.weight" else name, "its weights lack"),
-    ],
-)
-def test_renamed_and_missing_tensors_are_one_line(
-    change: Callable[[str], str], words: str, tmp_path: Path
-) -> None:
-    folder = made(tmp_path)
-    edited(folder, lambda w: {change(name): each for name, each in w.items() if change(name)})
-    with pytest.raises(BadInput, match=words) as rejected:
-        of(folder)
-    assert "\n" not in str(rejected.value)
-
-
-def test_an_adapter_of_a_wider_base_is_one_line(tmp_path: Path) -> None:
-    folder = made(tmp_path)
-    tiny("llama", hidden_size=32).save_pretrained(tmp_path / "base")
-    with pytest.raises(BadInput, match="does not fit its base") as rejected:
-        of(folder)
-    assert "\n" not in str(rejected.value)
 
 
 def test_transformers_loses_magnitudes_of_a_folder(tmp_path: Path) -> None:

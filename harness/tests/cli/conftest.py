@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -36,19 +37,25 @@ def after(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def invert(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+def assay(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs `assay` with these arguments in this process."""
+
+    def run(*arguments: object) -> Outcome:
+        code = command_line.main([*map(str, arguments)])
+        captured = capsys.readouterr()
+        return Outcome(code, captured.out, captured.err)
+
+    return run
+
+
+@pytest.fixture
+def invert(monkeypatch: pytest.MonkeyPatch, assay: Run) -> Run:
     """Runs ``invert`` with these arguments in this process; models are loaded once."""
     for name in ("FORCE_COLOR", "TTY_COMPATIBLE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.setattr(command_line, "load", load)
-
-    def run(*arguments: str, command: str = "invert") -> Outcome:
-        code = command_line.main([command, *arguments])
-        captured = capsys.readouterr()
-        return Outcome(code, captured.out, captured.err)
-
-    return run
+    return partial(assay, "invert")
 
 
 @pytest.fixture

@@ -4,33 +4,27 @@ from __future__ import annotations
 
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 
 import jsonschema
 import pytest
 
 from assay.fixtures import families
-from assay.harness.cli import main as command_line
 from assay.harness.results.evidence import Evidence
 from assay.harness.results.schema import SCHEMA
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.folders import edit_json
-from assay.harness.tests.support.inverted import Outcome
+from assay.harness.tests.support.inverted import Run
 from assay.harness.tests.support.tiny_llama import llama
 
 GLANCE = "--profile=glance"
 
 
 @pytest.fixture
-def check(capsys: pytest.CaptureFixture[str]):
+def check(assay: Run) -> Run:
     """Runs `assay check` in this process."""
-
-    def run(*arguments: str) -> Outcome:
-        code = command_line.main(["check", *map(str, arguments)])
-        captured = capsys.readouterr()
-        return Outcome(code, captured.out, captured.err)
-
-    return run
+    return partial(assay, "check")
 
 
 @pytest.fixture

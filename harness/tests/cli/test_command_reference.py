@@ -14,7 +14,6 @@ from safetensors.torch import save_file
 from assay.fixtures import families
 from assay.harness.cli import main as command_line
 from assay.harness.results.schema import SCHEMA
-from assay.harness.tests.support.inverted import Outcome
 
 MODEL = "tiny:llama"
 
@@ -41,18 +40,6 @@ def far():  # right up to position 31
     rotary.forward = capped
     return model
 """
-
-
-@pytest.fixture
-def assay(capsys: pytest.CaptureFixture[str]):
-    """Runs `assay` in this process."""
-
-    def run(*arguments: object) -> Outcome:
-        code = command_line.main([*map(str, arguments)])
-        captured = capsys.readouterr()
-        return Outcome(code, captured.out, captured.err)
-
-    return run
 
 
 @pytest.fixture(scope="module")

@@ -77,8 +77,8 @@ def test_what_cannot_be_used_is_refused_in_one_line(invert, arguments):
     assert BAD[arguments] in outcome.errors
 
 
-def test_an_unknown_command_is_refused_in_one_line(invert):
-    outcome = invert(command="revert")
+def test_an_unknown_command_is_refused_in_one_line(assay):
+    outcome = assay("revert")
     assert outcome.exit == 4
     assert (
         outcome.errors

@@ -16,18 +16,6 @@ def few(monkeypatch):
     monkeypatch.setattr(from_less, "FITTED", 64)
 
 
-@pytest.mark.parametrize("through", ["block", "logits"])
-def test_the_order_names_the_state_of_each_position(through):
-    subject, target = toy("gpt2"), Target(2, through)
-    ids = prompt(subject, 5, batch=2)
-    states, order = target.output(subject, ids), torch.tensor([3, 0, 4, 1, 2])
-    result, found = from_shuffled(subject, target, states[:, order])
-    assert torch.equal(result.ids, ids)
-    assert bool(result.verified.all())
-    assert torch.equal(order[found], torch.arange(5).expand(2, -1))
-    assert bool((result.distances < 1e-3).all())
-
-
 @pytest.mark.usefixtures("few")
 def test_a_last_state_verifies_the_prompt_whose_it_is_and_no_other(monkeypatch):
     subject, target = toy("gpt2"), Target(2)

@@ -76,15 +76,6 @@ def test_the_likeliest_tokens_begin_with_the_decoded_one(decoder):
 # Bidirectional models.
 
 
-@pytest.mark.parametrize("model_type", ["bert", "albert"])
-@pytest.mark.parametrize("method", ["exact", "token-by-token", "exhaustive"])
-def test_searches_refuse_what_is_not_causal(method, model_type):
-    subject = toy(model_type)
-    with pytest.raises(BadInput, match=f"{method}: needs a causal model .* descent does not") as e:
-        inversion_by(method, subject, Target(1), prompt(subject, 4))
-    assert "\n" not in str(e.value)
-
-
 def test_descent_accepts_a_bidirectional_model():
     subject = toy("bert")
     ids = prompt(subject, 4)

@@ -261,11 +261,6 @@ def test_a_model_that_is_not_compiled_is_held_to_its_static_cache_all_the_same()
         assert is_broken(Check(subject), plain(subject, ids), decoded) is broken
 
 
-def test_a_model_with_a_cache_of_its_own_kind_takes_no_static_one():
-    with pytest.raises(Missing, match="makes a cache of its own type, a MiniMaxCache"):
-        caches.make(toy("minimax"), "static", 1, 4)
-
-
 def test_a_static_cache_that_knows_no_layers_of_a_kind_says_which():
     with pytest.raises(Missing, match="no static cache here: it knows no 'heavily_compressed_att"):
         caches.make(toy("deepseek_v4"), "static", 1, 4)

@@ -14,30 +14,10 @@ from assay.harness.models.loading.loading import (
     inspect_checkpoint,
     load,
     parse_device,
-    parse_dtype,
 )
 from assay.harness.results.errors import BadInput
 from assay.harness.tests.support.folders import logits, tiny, vast
 from assay.harness.tests.support.loading import CPU, PLAIN, refused
-
-
-@pytest.mark.parametrize("name", ["float32", "float64", "bfloat16", "float16"])
-def test_a_dtype_is_known_by_its_name(name: str) -> None:
-    assert parse_dtype(name) is getattr(torch, name)
-
-
-@pytest.mark.parametrize("name", ["int8", "float8", "double", "", "torch.float32"])
-def test_any_other_dtype_is_refused(name: str) -> None:
-    with pytest.raises(BadInput, match="unsupported dtype; choose from float32"):
-        parse_dtype(name)
-
-
-@pytest.mark.parametrize("name", ["gpu", "cuda:x", "", "meta", "xla", "mtia:3"])
-def test_a_device_that_is_not_there_is_refused(name: str) -> None:
-    with pytest.raises(BadInput) as caught:
-        parse_device(name)
-    assert str(caught.value).startswith(repr(name))
-    assert str(caught.value).isprintable()
 
 
 def test_the_cpu_is_there() -> None:

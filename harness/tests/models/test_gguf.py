@@ -126,9 +126,19 @@ def with_more_layers(content: bytes) -> bytes:
         (lambda content: b"", "model.gguf is truncated or damaged"),
         (lambda content: b"PK\x03\x04" + bytes(64), "GGUF magic invalid"),
         (lambda content: content[:4] + b"\x09\0\0\0" + content[8:], "version 9"),
+        (lambda content: content.replace(b"llama", b"nosch"), "cannot read model.gguf"),
         (with_more_layers, "the configuration describes a model far larger than its weights"),
     ],
-    ids=["magic", "header", "last byte", "empty", "another format", "version", "layers"],
+    ids=[
+        "magic",
+        "header",
+        "last byte",
+        "empty",
+        "another format",
+        "version",
+        "architecture",
+        "layers",
+    ],
 )
 def test_a_damaged_file(file: Path, damage: Callable[[bytes], bytes], said: str) -> None:
     file.write_bytes(damage(file.read_bytes()))

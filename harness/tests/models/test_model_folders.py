@@ -88,6 +88,11 @@ def test_an_index_of_no_use_is_refused(shards: Path, mapping: Any, said: str) ->
     assert said in refused(shards)
 
 
+def test_a_missing_shard_is_named(shards: Path) -> None:
+    (missing := max(shards.glob("*.safetensors"))).unlink()
+    assert f"names '{missing.name}', which is not there" in refused(shards)
+
+
 def test_a_folder_without_weights_is_refused(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
     assert "no model.safetensors and no model.safetensors.index.json" in refused(folder)
@@ -140,14 +145,6 @@ def test_a_pipe_is_not_waited_for(folder: Path, name: str) -> None:
     (folder / name).unlink()
     os.mkfifo(folder / name)
     assert name in refused(folder)
-
-
-@pytest.mark.parametrize(
-    ("content", "said"), [("{", "is not valid JSON"), ("[1]", "holds no JSON object but a list")]
-)
-def test_broken_settings_of_generation(folder: Path, content: str, said: str) -> None:
-    (folder / "generation_config.json").write_text(content)
-    assert f"generation_config.json {said}" in refused(folder)
 
 
 def test_the_configuration_for_this_version_is_the_one_that_is_checked(folder: Path) -> None:

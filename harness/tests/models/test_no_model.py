@@ -24,10 +24,6 @@ def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
     assert "holds no model, there is no config.json" in refused(tmp_path)
 
 
-def test_a_plain_folder_has_no_revisions(folder: Path) -> None:
-    assert "has no revision 'v2'" in refused(folder, revision="v2")
-
-
 @pytest.mark.parametrize(
     ("content", "said"),
     [

@@ -11,11 +11,8 @@ from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from assay.harness.models.reference.rounding import BITS, Rounding
-from assay.harness.models.reference.tolerances import unequal_bits
-from assay.harness.operations import differences, variants
 from assay.harness.operations.heads import IMPLEMENTATIONS, Head
 from assay.harness.tests.support import randoms
-from assay.harness.tests.support.toys import adopted
 
 normal = functools.partial(randoms.normal, dtype=torch.float32)
 
@@ -200,17 +197,3 @@ def test_operations_are_counted_as_without(inner):
 
 
 # What it is for.
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("seed", [0, 1])
-def test_a_copy_that_was_saved_and_loaded_gives_other_bits(seed, dtype):
-    """As on a processor where a product depends on the addresses of its factors."""
-    with Rounding(seed):
-        subject = adopted(dtype=dtype)
-        copied = variants.saved_and_loaded(subject)
-        ids = subject.content(torch.arange(8)[None])
-        ours, theirs = subject.rows(ids), copied.rows(ids)
-        assert unequal_bits(ours, subject.rows(ids)) == 0
-        assert unequal_bits(ours, theirs) > 0.5
-    assert differences.between(subject, copied)["weights"] == 0

@@ -26,30 +26,9 @@ def hooks_of(model: torch.nn.Module) -> int:
 
 
 @pytest.mark.parametrize("model_type", BLOCKS)
-def test_states_and_logits_have_a_row_for_every_token(model_type):
-    subject = toy(model_type)
-    rows = subject.rows(prompt(subject, n=7))
-    assert {f"state {k}" for k in range(subject.layers + 1)} <= rows.tensors.keys()
-    assert rows["state 1"].shape == (2, 7, subject.config.hidden_size)
-    assert rows["logits"].shape == (2, 7, subject.vocabulary)
-
-
-@pytest.mark.parametrize("model_type", BLOCKS)
-def test_the_output_of_an_inner_block_is_its_hidden_state(model_type):
-    subject = toy(model_type)
-    ids = prompt(subject)
-    rows = subject.rows(ids)
-    # Mamba leaves out the embeddings: its first state is its first block's.
-    first = 0 if model_type == "mamba" else 1
-    for depth in range(1, subject.layers):
-        state = rows[f"state {depth - 1 + first}"]
-        assert torch.equal(subject.block_output(depth, ids), state)
-        assert not torch.equal(subject.block_output(depth, ids.flip(1)), state)
-
-
-@pytest.mark.parametrize("model_type", BLOCKS)
 def test_blocks_beyond_the_depth_do_not_run(model_type):
     subject = toy(model_type)
+    subject.block_output(0, prompt(subject))  # finds out how the model is called
     for depth in range(subject.layers + 1):
         with counted(subject.blocks) as ran:
             output = subject.block_output(depth, prompt(subject))

@@ -56,19 +56,6 @@ def test_no_adapter_is_left_to_be_trained(use):
     assert not any(weight.requires_grad for weight in adapted.model.parameters())
 
 
-@pytest.mark.parametrize("by", ["peft", "transformers"])
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_what_is_lost_of_an_adapter_is_measured(by, dtype):
-    subject = toy("llama", dtype)
-    adapted = adapters.strong_once(subject)
-    with adapters.saved(adapted) as folder:
-        theirs = adapters.weights(adapters.loaded(subject, folder, by))
-    assert adapters.share_lost(adapted, theirs) == 0
-    assert adapters.share_lost(adapted, adapters.one_off(theirs)) > 0
-    assert adapters.share_lost(adapted, {n: w.to(torch.float16) for n, w in theirs.items()}) == 1
-    assert adapters.share_lost(adapted, dict(list(theirs.items())[1:])) == 1
-
-
 def test_layers_that_peft_refuses_are_left_out():
     names = adapters.layers_of(toy("mamba2"))
     assert {name.rpartition(".")[2] for name in names} == {"in_proj"}

@@ -23,20 +23,23 @@ def counts(made: list[int], unread: int, *passes: list[int], plain=None) -> tupl
     return drafts.right, drafts.wrong
 
 
-def test_drafts_are_right_up_to_the_first_that_was_not_chosen():
-    assert counts([5, 6, 7], 2, [1, 2, 5, 6]) == (2, 0)
-    assert counts([5, 6, 7], 2, [1, 2, 5, 9, 7]) == (1, 2)
-    assert counts([5, 6, 7], 2, [1, 2, 9]) == (0, 1)
-    assert counts([5, 6, 7], 2, [1, 2], [5], [6]) == (0, 0)
-
-
-def test_a_later_pass_reads_one_token_before_its_drafts():
-    assert counts([5, 6, 7, 8], 1, [1, 5], [6, 7, 0]) == (2, 1)
-    assert counts([5, 6, 7, 8], 1, [1, 9], [5, 6, 7]) == (2, 1)
-
-
-def test_drafts_beyond_the_last_token_are_neither_right_nor_wrong():
-    assert counts([5, 6], 1, [1, 5, 6, 7, 8]) == (2, 0)
+@pytest.mark.parametrize(
+    ("made", "unread", "passes", "came"),
+    [
+        # Right up to the first that was not chosen.
+        ([5, 6, 7], 2, [[1, 2, 5, 6]], (2, 0)),
+        ([5, 6, 7], 2, [[1, 2, 5, 9, 7]], (1, 2)),
+        ([5, 6, 7], 2, [[1, 2, 9]], (0, 1)),
+        ([5, 6, 7], 2, [[1, 2], [5], [6]], (0, 0)),
+        # A later pass reads one token before its drafts.
+        ([5, 6, 7, 8], 1, [[1, 5], [6, 7, 0]], (2, 1)),
+        ([5, 6, 7, 8], 1, [[1, 9], [5, 6, 7]], (2, 1)),
+        # Beyond the last token they are neither right nor wrong.
+        ([5, 6], 1, [[1, 5, 6, 7, 8]], (2, 0)),
+    ],
+)
+def test_drafts_are_counted(made, unread, passes, came):
+    assert counts(made, unread, *passes) == came
 
 
 def test_what_is_drafted_after_a_wrong_token_says_nothing():

@@ -67,24 +67,6 @@ def test_training_together_is_training_alone(task):
             assert loss != pytest.approx(alone(task, seed, not ahead, 10), abs=1e-3)
 
 
-def test_a_seed_does_not_depend_on_its_batch_mates():
-    few, many = (future.train(BOTH, seeds, at=(10,))[10] for seeds in (SEEDS[2:], SEEDS))
-    for one, all_ in zip(few, many, strict=True):
-        assert torch.allclose(one, all_[2:], atol=1e-4)
-        assert not torch.allclose(one, all_[:2], atol=1e-2)
-
-
-def test_a_masked_toy_does_not_see_the_future_and_another_does():
-    weights = {n: torch.stack([w, w]) for n, w in future.draw_weights(3).items()}
-    tokens = future.sequences(LEFT, 0, 4)
-    altered = tokens.clone()
-    altered[:, 4:] = (altered[:, 4:] + 1) % SYMBOLS
-    one, other = (future.logits(weights, torch.stack([t, t]), AHEAD) for t in (tokens, altered))
-    past = slice(0, 4 - LABELLED.start)
-    assert torch.equal(one[0][:, past], other[0][:, past])
-    assert not torch.allclose(one[1][:, past], other[1][:, past])
-
-
 def test_labels_name_the_tokens_that_they_need():
     tokens = torch.tensor([[0, 1, 2, 0, 1, 2, 2, 1]])
     assert future.labels(LEFT, tokens).tolist() == [[1, 5, 6, 1, 5]]

@@ -4,28 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor
 
 from assay.harness.operations import likeliest
 from assay.harness.operations.likeliest import Scorer, leaders
 from assay.harness.tests.support.randoms import normal
 from assay.harness.tests.support.scores import D, V, slow
-
-
-def near_tie(seed: int, rows: int, gap: float = 1e-9) -> tuple[Tensor, Tensor]:
-    """A float32 table whose first ``rows`` are far ahead at a point and nearly tied there."""
-    table, point = normal(V, D, seed=seed).float(), 3 * normal(1, D, seed=seed + 1000)
-    table[:rows] = (point + 0.1 * normal(rows, D, seed=seed + 2000)).float()
-    # Moved along the directions in which they differ, the point has them level up to the gap.
-    differences = (table[1:rows] - table[:1]).double()
-    levels = gap * normal(rows - 1, seed=seed + 3000)
-    wrong = differences @ point[0] - levels
-    return table, point - (torch.linalg.pinv(differences) @ wrong)[None]
-
-
-def rounded(table: Tensor, point: Tensor) -> int:
-    """What scores in the table's own precision would say."""
-    return int(Scorer(table).scores(point).argmax())
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16, torch.bfloat16])
@@ -51,16 +34,6 @@ def test_many_points_and_rows_go_through_in_parts(monkeypatch):
     parts = likeliest.some_at_once(table, points)
     assert [len(part) for part in parts] == [20] * 10
     assert torch.cat([Scorer(table).top(part, 2) for part in parts]).equal(whole)
-
-
-@pytest.mark.parametrize("rows", [2, 5, 12])
-def test_near_ties_are_decided_as_in_float64(rows):
-    cases = [near_tie(seed, rows) for seed in range(30)]
-    expected = [slow(table, point, 1, nearest=False)[0, 0] for table, point in cases]
-    assert all(int(first) < rows for first in expected)
-    indices = [Scorer(table).top(point, 1)[0, 0] for table, point in cases]
-    assert indices == expected
-    assert [rounded(table, point) for table, point in cases] != expected
 
 
 @pytest.mark.parametrize("nearest", [False, True])
@@ -111,31 +84,9 @@ def test_points_too_large_for_float32_are_scored_in_float64():
     assert not bool(Scorer(table).scores(points).isfinite().all())
 
 
-@pytest.mark.parametrize("nearest", [False, True])
-@pytest.mark.parametrize("shift", [0.0, 3.0])
-def test_rounding_stays_within_its_bound_and_not_within_a_hundredth(nearest, shift):
-    scorer = Scorer((normal(3000, 64) + shift).float(), nearest)
-    points = normal(50, 64, seed=1) + shift
-    w = scorer.table.double()
-    exact = points @ w.T - (0.5 * w.square().sum(1) if nearest else 0)
-    moved = (scorer.scores(points) - exact).abs().amax(1) / scorer.moved(points)
-    assert 0.01 < float(moved.max()) < 1
-
-
 def test_only_leads_larger_than_the_room_are_clear():
     scores = torch.tensor([[3.0, 2.0, 1.5], [3.0, 2.9, 1.0], [torch.nan, 1.0, 0.0]])
     room = torch.full((3,), 0.4)
     assert leaders(scores, 1, room)[1].tolist() == [True, False, False]
     assert leaders(scores, 2, room)[1].tolist() == [True, False, False]
     assert leaders(scores, 2, 1.5 * room)[1].tolist() == [False, False, False]
-
-
-def test_narrowed_products_are_allowed_for():
-    table, before = normal(V, D).float(), torch.get_float32_matmul_precision()
-    exact = likeliest.rounding(table)
-    try:
-        torch.set_float32_matmul_precision("medium")
-        assert likeliest.rounding(table) > 1000 * exact
-        assert likeliest.rounding(table.double()) < exact
-    finally:
-        torch.set_float32_matmul_precision(before)

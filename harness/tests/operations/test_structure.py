@@ -212,19 +212,3 @@ def test_a_table_of_zeros_decides_nothing_and_shows_no_nan(claim):
     assert result.reason.startswith("the effect is undefined")
     assert (result.observed, result.interval, result.bound) == (None, None, None)
     assert "NaN" not in encode(result)
-
-
-@pytest.mark.parametrize(
-    "claim",
-    [
-        claims.test_neighbouring_positions_are_similar,
-        claims.test_nearer_positions_are_more_similar,
-    ],
-)
-def test_one_row_of_zeros_leaves_neighbours_undecided(claim):
-    subject = fresh("gpt2")
-    with torch.no_grad():
-        positions.position_table(subject).weight[5] = 0
-    result = verdict(claim, subject)
-    assert (result.verdict, "undefined" in result.reason) == (Verdict.INCONCLUSIVE, True)
-    assert math.isfinite(result.observed)

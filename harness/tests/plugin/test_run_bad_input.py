@@ -25,6 +25,8 @@ OPTIONS = {
     "--device=abacus": "'abacus': is not a device",
     "--device=": "--device '': is empty",
     "--dtype=float7": "'float7': unsupported dtype",
+    "--model=own.py:text": "own.py:text: is str; give a model, or a function from ids to logits",
+    "--model=own.py:three": "returns 3 values",
     "--attends=neither": "--attends 'neither': choose from causal, both",
     "--layers=first": "--layers 'first': choose from auto, all",
     "--attention=hub/kernel": "'hub/kernel' is not an attention implementation",
@@ -75,6 +77,7 @@ OPTIONS = {
 
 def test_what_cannot_be_used_is_refused_before_anything_runs(project: Project) -> None:
     project.claims(law(1))
+    project.write("own.py", "def text():\n    return 'a'\n\ndef three():\n    return 1, 2, 3\n")
     for name in ("empty", "pipes"):
         (project.folder / name).mkdir()
     os.mkfifo(project.folder / "pipes" / "gpt2.toml")

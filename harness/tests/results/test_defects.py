@@ -67,13 +67,6 @@ def test_a_docstring_that_says_it_wrongly_is_refused(folder, change, why):
         defects.read(folder)
 
 
-def test_a_defect_may_break_no_claim(folder):
-    put(folder, docstring=DOCSTRING.replace("Claims: C2 [static], C5", "Claims: none"))
-    (defect,) = defects.read(folder)
-    assert defect.claims == []
-    assert not defect.breaks("C2", "decoding [static]")
-
-
 def test_a_script_is_short(folder):
     filler = "\n# a comment\n\n"
     put(folder, code=filler + "x = 1\n" * 39)

@@ -9,15 +9,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers import (
-    GenerationMixin,
     GPT2Config,
     GPT2LMHeadModel,
     LlamaConfig,
     LlamaForCausalLM,
     MixtralConfig,
     MixtralForCausalLM,
-    PreTrainedConfig,
-    PreTrainedModel,
+    OPTConfig,
+    OPTForCausalLM,
 )
 from transformers.modeling_outputs import CausalLMOutput
 
@@ -149,60 +148,23 @@ class Hidden(Plain):
         return functional.dropout(logits, 0.1, self.training)
 
 
-class OwnConfig(PreTrainedConfig):
-    """Of `Own`."""
+class Own(OPTForCausalLM):
+    """Stores a buffer, and takes a number of logits to keep."""
 
-    model_type = "assay_own"
-
-    def __init__(self, hidden_size=32, num_hidden_layers=1, num_attention_heads=1, **options):
-        self.vocab_size, self.hidden_size = 64, hidden_size
-        self.num_hidden_layers = num_hidden_layers
-        self.num_attention_heads, self.max_position_embeddings = num_attention_heads, 32
-        super().__init__(**options)
-
-
-class Own(PreTrainedModel, GenerationMixin):
-    """A class of one's own with a stored mask, which takes a number of logits to keep."""
-
-    config_class = OwnConfig
-
-    def __init__(self, config: OwnConfig) -> None:
+    def __init__(self, config: OPTConfig) -> None:
         super().__init__(config)
-        hidden, context = config.hidden_size, config.max_position_embeddings
-        self.embedding, self.positions = nn.Embedding(64, hidden), nn.Embedding(context, hidden)
-        self.qkv, self.head = nn.Linear(hidden, 3 * hidden), nn.Linear(hidden, 64, bias=False)
-        self.register_buffer("seen", torch.ones(context, context).tril())
-        self.post_init()
+        self.register_buffer("seen", torch.ones(4, 4).tril())
 
-    def _init_weights(self, module: nn.Module) -> None:
-        if isinstance(module, nn.Linear | nn.Embedding):
-            module.weight.data.normal_(0, 0.2)
-        if isinstance(module, nn.Linear) and module.bias is not None:
-            module.bias.data.zero_()
-
-    def get_input_embeddings(self) -> nn.Module:
-        """The module that embeds the ids."""
-        return self.embedding
-
-    def get_output_embeddings(self) -> nn.Module:
-        """The head."""
-        return self.head
-
-    def forward(self, input_ids: Tensor, logits_to_keep: int = 0, **options: Any) -> Any:
-        """The logits of all tokens, or of the last ones."""
-        n = input_ids.shape[1]
-        places = torch.arange(n, device=input_ids.device)
-        states = self.embedding(input_ids) + self.positions(places)
-        query, key, value = self.qkv(states).chunk(3, -1)
-        scores = (query @ key.mT) / query.shape[-1] ** 0.5
-        weights = scores.masked_fill(self.seen[:n, :n] == 0, float("-inf")).softmax(-1)
-        return CausalLMOutput(logits=self.head(states + weights @ value)[:, -logits_to_keep:])
+    def forward(self, input_ids=None, logits_to_keep: int = 0, **options):
+        output = super().forward(input_ids=input_ids, **options)
+        output.logits = output.logits[:, -logits_to_keep:]
+        return output
 
 
-class LeftUnset(Own):
+class LeftUnset(OPTForCausalLM):
     """Wrong: initialising leaves a buffer unset that no checkpoint stores."""
 
-    def __init__(self, config: OwnConfig) -> None:
+    def __init__(self, config: OPTConfig) -> None:
         super().__init__(config)
         scale = torch.arange(config.hidden_size).float().cos()
         self.register_buffer("scale", scale, persistent=False)
@@ -229,10 +191,12 @@ def short(context: int) -> GPT2LMHeadModel:
     return GPT2LMHeadModel(GPT2Config(**sizes, **ids, initializer_range=0.2)).eval()
 
 
-def own(kind: type[Own]) -> Own:
-    """A model of a class that is not the library's."""
+def own(kind: type[OPTForCausalLM]) -> OPTForCausalLM:
+    """A small OPT, which has no buffers, of a class derived from the library's."""
     torch.manual_seed(0)
-    return kind(OwnConfig()).eval()
+    sizes = {"vocab_size": 64, "hidden_size": 32, "word_embed_proj_dim": 32, "ffn_dim": 48}
+    sizes |= {"num_hidden_layers": 1, "num_attention_heads": 2, "max_position_embeddings": 32}
+    return kind(OPTConfig(**sizes, init_std=0.2)).eval()
 
 
 def plain(kind: type[Plain]) -> Plain:
