@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 
+import msgspec
 import pytest
-from jsonschema import Draft202012Validator
 
 from assay.harness.checking import cases
 from assay.harness.cli import main as harness_main
@@ -70,7 +70,7 @@ def test_the_json_has_sources_and_their_works():
     document = json.loads(schema.document(sample_run(), [result("004, answer 2")]))
     assert document["claims"][0]["source"] == "004, answer 2"
     assert list(document["bibliography"]) == ["004"]
-    Draft202012Validator(schema.SCHEMA).validate(document)
+    msgspec.convert(document, schema.Report)
 
 
 def test_the_page_links_a_source_to_its_entry():
