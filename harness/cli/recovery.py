@@ -15,7 +15,7 @@ from rich.text import Text
 
 from assay.harness.models.subject import Subject
 from assay.harness.report import texts
-from assay.harness.report.glyphs import Glyphs
+from assay.harness.report.words import SYMBOLS
 from assay.harness.results.verdicts import Verdict
 
 BEFORE = 4
@@ -124,14 +124,13 @@ class Display:
 
     def __init__(self, console: Console, subject: Subject) -> None:
         self.console, self.subject = console, subject
-        self.glyphs = Glyphs(console)
         self._widths: list[int] = []
         self._set_up_shown = False
         self._status: Status | None = None
 
     def say(self, line: str, style: str = "") -> None:
         """A line of text."""
-        self._print(Text(self.glyphs.fit(line), style))
+        self._print(Text(texts.visible(line), style))
 
     @contextmanager
     def progress(self, ids: Sequence[int], method: str = "") -> Iterator[None]:
@@ -149,8 +148,7 @@ class Display:
             counts = 2 * len(str(len(ids))) + 4  # such as "11 of 20"
             self._widths = [len(number) + 1, *(max(8, len(head), counts) for head in others)]
             self._row([number, *others], Text(last, MUTED), MUTED)
-        spinner = "line" if self.glyphs.plain else "dots"
-        with self.console.status(RECOVERING, spinner=spinner) as self._status:
+        with self.console.status(RECOVERING) as self._status:
             yield
 
     def state(self, words: str) -> None:
@@ -214,7 +212,7 @@ class Display:
             took = sum(outcome.set_up_seconds for outcome in outcomes)
             words += f"; set-up: {set_up} states in {_seconds(took)}"
             self._set_up_shown = True
-        sign = self.glyphs.symbol(Verdict.UPHELD if ok else Verdict.REFUTED)
+        sign = SYMBOLS[Verdict.UPHELD if ok else Verdict.REFUTED]
         self.say(f"{sign} {words}", RIGHT if ok else WRONG)
 
     def _remark(self, outcome: Recovery, position: int) -> str:
@@ -234,7 +232,7 @@ class Display:
     def _row(self, cells: Sequence[str], last: Text, style: str = "") -> None:
         """Cells in columns, aligned right, and a text of any length."""
         columns = zip(cells, self._widths, strict=True)
-        padded = [Text(self.glyphs.fit(cell).rjust(width), style) for cell, width in columns]
+        padded = [Text(texts.visible(cell).rjust(width), style) for cell, width in columns]
         self._print(Text("  ").join([*padded, last]))
 
     def _marked(self, ids: Sequence[int], truth: Sequence[int]) -> Text:
@@ -242,20 +240,19 @@ class Display:
 
         A space before a token stays outside its signs.
         """
-        opened, closed = ("<", ">") if self.glyphs.plain else ("‹", "›")
         text = Text()
         for piece, token, own in zip(pieces(self.subject, ids), ids, truth, strict=False):
-            shown = self.glyphs.fit(piece)
+            shown = texts.visible(piece)
             if token == own:
                 text.append(shown)
                 continue
             body = shown.lstrip(" ") or shown
             text.append(shown[: len(shown) - len(body)])
-            text.append(f"{opened}{body}{closed}", WRONG)
+            text.append(f"‹{body}›", WRONG)
         return text
 
     def _quoted(self, token: int) -> str:
-        return self.glyphs.fit(f"'{pieces(self.subject, [token])[0]}'")
+        return texts.visible(f"'{pieces(self.subject, [token])[0]}'")
 
     def _print(self, line: Text) -> None:
         self.console.print(line, soft_wrap=True)
