@@ -37,7 +37,6 @@ What to check:
   --profile=NAME              how much to try: glance, quick, standard, thorough (default: quick
                               for the small models that come with Assay, glance for others)
   --budget=TIME               start no claim after this time, such as 10m
-  --dry-run                   list the claims that apply; check nothing
   --seed=N, --replay=BLOB     seed of all draws; one example again, as a failure printed it
 The model (also --model=MODEL):
   --dtype=DTYPE               float32, bfloat16, float16, float64 or auto (default: its own)
@@ -156,7 +155,7 @@ PATHS = frozenset(
 """Assay's options whose value may be a path."""
 
 FLAGS = re.compile(
-    r"-[vqsxl]|-\w.+|--(?:[^=]+=.*|resume|explain|dry-run|trust-remote-code|lf|pdb)",
+    r"-[vqsxl]|-\w.+|--(?:[^=]+=.*|resume|explain|trust-remote-code|lf|pdb)",
     re.S,
 )
 """Options without a value in the next argument: those that contain it, or take none."""

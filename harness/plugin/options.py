@@ -134,11 +134,6 @@ def add(parser: pytest.Parser) -> None:
     )
     add("--profile", default="quick", help=f"how many examples and draws: {', '.join(PROFILES)}")
     add(
-        "--dry-run",
-        action="store_true",
-        help="load the models and print which claims apply; check nothing",
-    )
-    add(
         "--budget",
         metavar="TIME",
         help="start no claim after this time, such as 10m; laws come first",
@@ -236,7 +231,7 @@ def read(config: pytest.Config) -> RunRequest:
     models, by_pattern = _models(option, config.stash.get(EXPAND, None))
     optional = models if option.absent_ok else by_pattern
     same = ("profile", "replay", "rounding", "allocation", "evidence", "json", "report", "summary")
-    flags = ("resume", "explain", "record_expectations", "dry_run")
+    flags = ("resume", "explain", "record_expectations")
     return RunRequest(
         named=tuple(option.models or ()),
         models=models,
@@ -295,11 +290,6 @@ def _check_combined(option: argparse.Namespace) -> None:
     for flag, name in (("resume", "--resume"), ("record_expectations", record)):
         if option.replay is not None and getattr(option, flag):
             raise BadInput(f"--replay: cannot be combined with {name}")
-        if option.dry_run and getattr(option, flag):
-            raise BadInput(f"--dry-run: writes nothing; leave out {name}")
-    for name, path in (("--json", option.json), ("--report", option.report or option.summary)):
-        if option.dry_run and path is not None:
-            raise BadInput(f"--dry-run: writes nothing; leave out {name}")
 
 
 def _emulated(machines: Sequence[str]) -> tuple[int | None, str | None]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -26,7 +25,6 @@ from assay.harness.models.subject import Subject
 from assay.harness.models.subject.clock import TOO_SLOW
 from assay.harness.models.subject.offer import Offer
 from assay.harness.plugin.budget import Budget
-from assay.harness.plugin.dry_run import LISTED, Entry
 from assay.harness.plugin.request import RunRequest
 from assay.harness.results import expectation_files, expectations
 from assay.harness.results.encoding import decode
@@ -142,11 +140,6 @@ class Assay:
         """Run the claim, attach its result to the report, and pass, fail or skip by it."""
         __tracebackhide__ = True
         name = name_of(self.node, claim)
-        if self.request.dry_run:
-            if not isinstance(subject, Absent):
-                entry = Entry.of(claim, name, subject, self.session.profile)
-                self.node.user_properties.append((LISTED, asdict(entry)))
-            return
         result = self._recorded(name, subject)
         if result is None:
             result = replace(self._run(claim, subject, run), name=name)
