@@ -73,10 +73,7 @@ def main(arguments: Sequence[str], run: Callable[[list[str]], Any] | None = None
     models, pytest_arguments = separate(arguments)
     if not all(model.strip() for model in models):
         raise BadInput("assay check: a MODEL is empty; say which")
-    try:
-        added = shlex.split(os.environ.get("PYTEST_ADDOPTS", ""))
-    except ValueError as error:
-        raise BadInput(f"PYTEST_ADDOPTS: cannot be split into options ({error})") from error
+    added = shlex.split(os.environ.get("PYTEST_ADDOPTS", ""))
     options = [f"--model={model}" for model in models]
     options += join_paths(pytest_arguments)
     request = _read(options)

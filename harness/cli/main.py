@@ -64,8 +64,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if arguments is None:
             _escape_what_streams_lack()
-        if sys.flags.optimize > 1:
-            raise BadInput("python -OO: transformers cannot be imported without docstrings")
         name = _parser().parse_args(words[:1]).command
         if name not in COMMANDS:
             raise BadInput(f"{name!r}: no such command; there are {', '.join(COMMANDS)}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import errno
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -11,8 +10,6 @@ from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 
-import hypothesis
-import hypothesis.errors
 import pytest
 
 from assay.harness.checking import outside
@@ -29,7 +26,7 @@ from assay.harness.plugin.request import DEFAULT, EXPAND, Expand, RunRequest
 from assay.harness.results.errors import BadInput
 from assay.harness.results.evidence_file import default_path
 from assay.harness.results.outputs import keep_apart
-from assay.harness.results.seeds import SHOWN, read_seed
+from assay.harness.results.seeds import read_seed
 from assay.harness.results.specs import ModelSpec
 
 TEXTS = (
@@ -187,15 +184,6 @@ def usage_errors() -> Iterator[None]:
         raise pytest.UsageError(str(error)) from error
 
 
-def _check_search(config: pytest.Config) -> None:
-    """Raise `BadInput` for a profile that Hypothesis does not know; it shows its own lines."""
-    name = config.getoption("--hypothesis-profile", None)
-    try:
-        hypothesis.settings.get_profile(name or "default")
-    except hypothesis.errors.InvalidArgument as error:
-        raise BadInput(f"--hypothesis-profile {name!r}: is unknown") from error
-
-
 def read(config: pytest.Config) -> RunRequest:
     """The run that the options ask for; raises `BadInput` for values that cannot be used.
 
@@ -207,7 +195,6 @@ def read(config: pytest.Config) -> RunRequest:
         if argument.startswith("--") and argument.endswith("=--"):  # argparse reads an empty list
             raise BadInput(f"{argument.removesuffix('=--')}: '--' is not a value")
     _check_texts(option)
-    _check_search(config)
     option.rounding, option.allocation = _emulated(option.emulate or ())
     text, option.record_expectations = option.expectations, False
     if text is not None and text.partition(":")[0] == RECORD:
@@ -325,17 +312,9 @@ def _path(name: str, text: str) -> Path:
     if text.endswith(os.sep) and name != "expectations":
         raise BadInput(f"--{name} {text}: names a folder; give a file's path")
     try:
-        path = Path(text).expanduser().absolute()
-        path.lstat()
+        return Path(text).expanduser().absolute()
     except RuntimeError as error:
         raise BadInput(f"--{name} {text}: no such home folder") from error
-    except OSError as error:
-        # A missing file may be created later, or is rejected by whoever reads it.
-        if error.errno == errno.ENAMETOOLONG:
-            raise BadInput(
-                f"--{name} {text[:SHOWN]}…: is not a path ({error.strerror})"
-            ) from error
-    return path
 
 
 def _check_writable(name: str, path: Path) -> None:

@@ -147,7 +147,6 @@ class Assay:
         judgement = self._judge(result, subject)
         result = replace(result, expected=judgement.foreseen)
         self.node.stash[RULING] = Ruling(result, self._description(subject), judgement)
-        self.node.user_properties.extend(_properties(result, judgement))
         if result.verdict is Verdict.NOT_APPLICABLE and judgement.ok:
             pytest.skip(f"missing capability: {result.reason}")
         if judgement.status == "inconclusive":
@@ -230,23 +229,6 @@ class Assay:
             record = record or describe_in_short(subject)
         descriptions[subject.name] = record
         return record
-
-
-def _properties(result: Result, judgement: Judgement) -> list[tuple[str, str]]:
-    """The properties of a claim in JUnit's XML, alongside the test's outcome."""
-    facts = {
-        "claim": result.id,
-        "subject": result.subject,
-        "verdict": result.verdict.value,
-        "judgement": judgement.status,
-        "observed": result.observed,
-        "bound": result.bound,
-        "margin": result.margin,
-        "examples": result.examples,
-        "reason": result.reason or None,
-        "replay": (result.counterexample and result.counterexample.replay) or None,
-    }
-    return [(name, str(fact)) for name, fact in facts.items() if fact is not None]
 
 
 def _shown(result: Result) -> list[str]:
