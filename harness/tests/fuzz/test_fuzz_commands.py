@@ -17,7 +17,7 @@ VALID: dict[str, list[str]] = {
     "compare": ["before.sqlite@1", "after.sqlite@-1", "--least=0.5"],
     "defects": ["defects"],
     "explain": ["C2"],
-    "faults": ["--json", "--model=tiny:gpt2", "--dtype=float32"],
+    "faults": ["--model=tiny:gpt2", "--dtype=float32"],
     "invert": ["--model=model", "--ids=5,17,3", "--depth=1", "--method=descent", "--steps=9"],
     "kills": ["--family=gpt2", "--extent=named", "--json=out.json"],
     "list": ["--json"],
