@@ -30,16 +30,8 @@ from assay.harness.results.outputs import keep_apart
 from assay.harness.results.seeds import read_seed
 from assay.harness.results.specs import ModelSpec
 
-TEXTS = (
-    *("models", "claims", "outside", "against", "revision", "base", "device", "device_map"),
-    *("dtype", "attention", "attends", "profile", "budget", "seed", "replay", "emulate"),
-    "layers",
-)
 PATHS = ("evidence", "json", "report", "expectations")
-"""The options whose values are words, and those whose values are paths."""
-
-SPELT = {"models": "model", "claims": "claim", "outside": "claims"}
-"""Options whose values have another name here."""
+"""The options whose values are paths."""
 
 RECORD = "record"
 """The value of ``--expectations``, alone or before a folder, that records them."""
@@ -172,12 +164,12 @@ def _models(
 
 def _check_texts(option: argparse.Namespace) -> None:
     """Reject empty and unknown values."""
-    for name in (*TEXTS, *PATHS):
-        values = getattr(option, name)
+    for name in (*OPTIONS, *PLAIN):
+        own = OPTIONS.get(name, {}).get("dest", name.removeprefix("--").replace("-", "_"))
+        values = getattr(option, own)
         for value in values if isinstance(values, list) else [values]:
             if value is not None and not value.strip():
-                option_name = SPELT.get(name, name.replace("_", "-"))
-                raise BadInput(f"--{option_name} {value!r}: is empty; say which")
+                raise BadInput(f"{name} {value!r}: is empty; say which")
     check_profile(option.profile)
     if option.attends not in (None, *meant.WAYS):
         raise BadInput(f"--attends {option.attends!r}: choose from {', '.join(meant.WAYS)}")
