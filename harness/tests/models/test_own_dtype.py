@@ -87,7 +87,7 @@ def test_a_dtype_that_nothing_computes_in_is_rejected_before_the_weights_are_rea
 @pytest.mark.nightly
 def test_commands_take_a_checkpoint_in_its_own_dtype_too(tmp_path: Path) -> None:
     folder = saved(tmp_path / "half", torch.bfloat16)
-    command = [sys.executable, "-m", "assay", "faults", "--json", f"--model={folder}"]
+    command = [sys.executable, "-m", "assay", "faults", f"--model={folder}"]
     wrong = subprocess.run(
         [*command, "--dtype=auto32"], capture_output=True, text=True, check=False
     )
