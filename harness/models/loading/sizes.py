@@ -32,7 +32,7 @@ NUMBERS = 2**20
 def configuration(raw: dict[str, Any], spec: str) -> PretrainedConfig:
     """The configuration in ``raw``, the content of config.json; raises `BadInput`."""
     if (layers := _layers(raw)) > MOST_LAYERS:
-        raise BadInput(f"{spec}: config.json cannot be used (a model of {layers} layers)")
+        raise BadInput(f"{spec}: its configuration cannot be used (a model of {layers} layers)")
     try:
         with quiet():
             return CONFIG_MAPPING[raw["model_type"]].from_dict(raw)
