@@ -54,7 +54,9 @@ def test_states_of_different_tokens_differ_by_more_than_rounding(subject, depth,
     tolerance = accepted(subject)
     for each in separations(subject, target_of(subject, depth), draws):
         sample.add(effect=each.margin > tolerance, control=each.itself > tolerance)
-        sample.add(margin=each.margin, slope=each.slope)
+        sample.add(margin=each.margin, slope=each.slope, equal_embeddings=each.equal)
+    near, equal = sample.values("effect") == 0, sample.values("equal_embeddings") == 1
+    sample.why = f"{sum(near & equal)} of {sum(near)} such pairs of tokens have equal embeddings"
     sample.details["rivals"] = RIVALS
     sample.details["tolerance"] = tolerance
 

@@ -79,9 +79,7 @@ class Claim:
         return is_about_engines(self.needs)
 
     def examples(self, profile: Profile) -> int:
-        """The examples that a law takes in ``profile``; 1 for a finding, which takes draws."""
-        if self.kind is Kind.FINDING:
-            return 1
+        """The examples that a law takes in ``profile``."""
         return min(profile.examples, self.enough or profile.examples)
 
     def lacks(self, subject: Subject, brake: float = math.inf) -> Missing | None:

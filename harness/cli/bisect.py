@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import json
 import signal
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from packaging.version import InvalidVersion, Version
 from rich.console import Console
@@ -49,13 +46,14 @@ def main(
     """Bisect and print the answer; 0 if repeating it gave the same verdicts, else 1."""
     options = _parser().parse_args(arguments)
     check(options.model, [options.claim])
-    console = Console(stderr=options.json, highlight=False, emoji=False)
+    console = Console(highlight=False, emoji=False)
     versions, good, bad = _between(options.good, options.bad, released)
     started = time.perf_counter()
-    steps: list[Step] = []
+    runs = 0
 
     def report(step: Step) -> None:
-        steps.append(step)
+        nonlocal runs
+        runs += 1
         console.print(line(step), soft_wrap=True)
 
     # On SIGTERM, it still removes its folder.
@@ -64,12 +62,9 @@ def main(
         probe = _probe(options, Path(folder), console, prepare, results)
         answer = bisect(versions, good, bad, probe, report)
     took = time.perf_counter() - started
-    if options.json:
-        sys.stdout.write(json.dumps(document(options, answer, steps, took), indent=2) + "\n")
-    else:
-        for text in sentences(options, answer):
-            console.print(escape(text), soft_wrap=True)
-        console.print(f"{len(steps)} runs in {took:.0f} s", style="dim")
+    for text in sentences(options, answer):
+        console.print(escape(text), soft_wrap=True)
+    console.print(f"{runs} runs in {took:.0f} s", style="dim")
     return 1 if answer.doubts else 0
 
 
@@ -107,7 +102,6 @@ def _parser() -> Parser:
     add_seed(parser)
     add_profile(parser)
     add("--limit", type=seconds, default=LIMIT, help="time limit of a run, in seconds")
-    add("--json", action="store_true", help="print JSON, and the steps to standard error")
     models.add_options(parser)
     return parser
 
@@ -202,23 +196,3 @@ def sentences(options: argparse.Namespace, answer: Answer) -> list[str]:
     lines += [f"It is about: {name}" for name in answer.names]
     lines += [f"Doubtful: {doubt}." for doubt in answer.doubts]
     return lines
-
-
-def document(
-    options: argparse.Namespace, answer: Answer, steps: Sequence[Step], seconds: float
-) -> dict[str, Any]:
-    """The answer as plain JSON; ``first`` is the version in which the verdict changed."""
-    return {
-        "package": PACKAGE,
-        "claim": options.claim,
-        "model": options.model,
-        "seed": options.seed,
-        "last": answer.last.version,
-        "first": answer.first.version,
-        "verdict": str(answer.first.verdict),
-        "names": answer.names,
-        "skipped": [step.version for step in answer.skipped],
-        "doubts": answer.doubts,
-        "steps": [asdict(step) for step in steps],
-        "seconds": round(seconds, 1),
-    }

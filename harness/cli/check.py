@@ -37,7 +37,6 @@ What to check:
   --profile=NAME              how much to try: glance, quick, standard, thorough (default: quick
                               for the small models that come with Assay, glance for others)
   --budget=TIME               start no claim after this time, such as 10m
-  --dry-run                   list the claims that apply; check nothing
   --seed=N, --replay=BLOB     seed of all draws; one example again, as a failure printed it
 The model (also --model=MODEL):
   --dtype=DTYPE               float32, bfloat16, float16, float64 or auto (default: its own)
@@ -74,10 +73,7 @@ def main(arguments: Sequence[str], run: Callable[[list[str]], Any] | None = None
     models, pytest_arguments = separate(arguments)
     if not all(model.strip() for model in models):
         raise BadInput("assay check: a MODEL is empty; say which")
-    try:
-        added = shlex.split(os.environ.get("PYTEST_ADDOPTS", ""))
-    except ValueError as error:
-        raise BadInput(f"PYTEST_ADDOPTS: cannot be split into options ({error})") from error
+    added = shlex.split(os.environ.get("PYTEST_ADDOPTS", ""))
     options = [f"--model={model}" for model in models]
     options += join_paths(pytest_arguments)
     request = _read(options)
@@ -156,7 +152,7 @@ PATHS = frozenset(
 """Assay's options whose value may be a path."""
 
 FLAGS = re.compile(
-    r"-[vqsxl]|-\w.+|--(?:[^=]+=.*|resume|explain|dry-run|trust-remote-code|lf|pdb)",
+    r"-[vqsxl]|-\w.+|--(?:[^=]+=.*|resume|explain|trust-remote-code|lf|pdb)",
     re.S,
 )
 """Options without a value in the next argument: those that contain it, or take none."""

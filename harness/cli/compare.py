@@ -9,10 +9,9 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from assay.harness.cli.arguments import Parser, file
-from assay.harness.comparison import joining, sides
+from assay.harness.cli.arguments import Parser
+from assay.harness.comparison import joining
 from assay.harness.comparison.judging import LEAST, compare
-from assay.harness.results.outputs import keep_apart
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -23,14 +22,10 @@ def main(arguments: Sequence[str]) -> int:
     """
     from assay.harness.comparison.document import document
     from assay.harness.report import compared
-    from assay.harness.results.outputs import replace_file
 
     options = _parser().parse_args(arguments)
     names = options.before, options.after
-    keep_apart({"--html": options.html}, {name: sides.file_of(name) for name in names})
     comparison = compare(*joining.pair(*names), options.any_seed, options.any_profile)
-    if options.html is not None:
-        replace_file(options.html, compared.page(comparison, options.least))
     if options.json:
         sys.stdout.write(document(comparison, options.least))
     else:
@@ -54,7 +49,6 @@ def _parser() -> Parser:
     )
     add("after", help="the file to compare it with")
     add("--json", action="store_true", help="print JSON")
-    add("--html", metavar="FILE", type=file, help="also write one self-contained page")
     add(
         "--least",
         type=_from_zero,

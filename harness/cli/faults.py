@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Sequence
 
 from rich import box
@@ -15,7 +13,7 @@ from assay.harness.checking import outside
 from assay.harness.cli import models
 from assay.harness.cli.arguments import Parser, add_outside
 from assay.harness.cli.models import Load
-from assay.harness.faults import FAULTS, Fault
+from assay.harness.faults import FAULTS
 from assay.harness.faults.engines import ENGINE_FAULTS
 from assay.harness.models.loading.runs import Options
 from assay.harness.results.errors import BadInput
@@ -32,10 +30,7 @@ def main(arguments: Sequence[str], load: Load) -> int:
         lacks = {name: fault.lacks(subject) for name, fault in FAULTS.items()}
     elif models.loading(options) != Options():
         raise BadInput("options about a model require --model")
-    if options.json:
-        sys.stdout.write(json.dumps(document(lacks), indent=2) + "\n")
-    else:
-        show(Console(emoji=False), lacks)
+    show(Console(emoji=False), lacks)
     return 0
 
 
@@ -48,26 +43,7 @@ def _parser() -> Parser:
     )
     models.add_options(parser)
     add_outside(parser)
-    parser.add_argument("--json", action="store_true", help="print JSON")
     return parser
-
-
-def document(lacks: dict[str, str] | None) -> list[dict[str, object]]:
-    """The catalogue as plain JSON; ``lacks`` of a model, by fault, empty where it applies."""
-    return [
-        row(fault) | ({} if lacks is None else {"lacks": lacks[fault.name]})
-        for fault in FAULTS.values()
-    ]
-
-
-def row(fault: Fault) -> dict[str, object]:
-    """One fault in plain JSON types."""
-    return {
-        "name": fault.name,
-        "says": fault.says,
-        "needs": list(fault.needs),
-        "caught by": list(fault.caught_by),
-    }
 
 
 def show(console: Console, lacks: dict[str, str] | None) -> None:

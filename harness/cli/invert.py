@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 import torch
@@ -24,9 +25,7 @@ from assay.harness.cli.arguments import Parser, ids, positive, whole
 from assay.harness.cli.models import Load
 from assay.harness.cli.recovery import (
     VERSION,
-    Descent,
     Display,
-    Recoveries,
     Recovery,
     Step,
     agreeing,
@@ -297,27 +296,28 @@ class Inverter:
 
 def _document(
     subject: Subject, target: Target, options: argparse.Namespace, outcomes: list[Recovery]
-) -> Recoveries:
+) -> dict[str, Any]:
+    """What ``--json`` writes (docs/schema.md)."""
     names = ("steps", "rate", "optimiser", "distance", "schedule", "decoder", "start", "seed")
-    how = Descent(**{name: getattr(options, name) for name in names})
-    return Recoveries(
-        schema=VERSION,
-        suite=harness.__version__,
-        versions=runs.versions(),
-        model=subject.name,
-        digest=subject.digest,
-        vocabulary=subject.vocabulary,
-        device=runs.device_name(str(subject.device)),
-        dtype=_dtype(subject),
-        attention=subject.attention,
-        depth=target.depth,
-        target=target.through,
-        given=options.given,
-        method=options.method,
-        descent=how if options.method == "descent" else None,
-        ok=all(outcome.ok for outcome in outcomes),
-        prompts=outcomes,
-    )
+    how = {name: getattr(options, name) for name in names}
+    return {
+        "schema": VERSION,
+        "suite": harness.__version__,
+        "versions": runs.versions(),
+        "model": subject.name,
+        "digest": subject.digest,
+        "vocabulary": subject.vocabulary,
+        "device": runs.device_name(str(subject.device)),
+        "dtype": _dtype(subject),
+        "attention": subject.attention,
+        "depth": target.depth,
+        "target": target.through,
+        "given": options.given,
+        "method": options.method,
+        "descent": how if options.method == "descent" else None,
+        "ok": all(outcome.ok for outcome in outcomes),
+        "prompts": outcomes,
+    }
 
 
 def _dtype(subject: Subject) -> str:

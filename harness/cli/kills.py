@@ -32,7 +32,7 @@ from assay.harness.models.subject import Subject
 from assay.harness.report import kills as showing
 from assay.harness.results import expectation_files
 from assay.harness.results.errors import BadInput
-from assay.harness.results.outputs import keep_apart, replace_file
+from assay.harness.results.outputs import replace_file
 from assay.harness.results.specs import ModelSpec
 from assay.harness.results.verdicts import Kind
 
@@ -104,7 +104,6 @@ def main(arguments: Sequence[str], rooms: Callable[[], Rooms]) -> int:
 
 def _main(arguments: Sequence[str], rooms: Callable[[], Rooms]) -> int:
     options = _parser().parse_args(arguments)
-    keep_apart({"--json": options.json, "--report": options.report})
     families = rooms().families
     names = list(dict.fromkeys(known_family(name, families) for name in options.family)) or [
         *families
@@ -125,8 +124,6 @@ def _main(arguments: Sequence[str], rooms: Callable[[], Rooms]) -> int:
     matrix = replace(matrix, seconds=time.perf_counter() - started)
     if options.json is not None:
         replace_file(options.json, json.dumps(kills.document(matrix), indent=1) + "\n")
-    if options.report is not None:
-        replace_file(options.report, showing.page(matrix))
     showing.show(Console(emoji=False, width=None if sys.stdout.isatty() else WIDTH), matrix)
     if alone and matrix.changeless:
         still, ways = ", ".join(matrix.changeless), "alone, in a batch, padded, in parts"
@@ -184,7 +181,6 @@ def _parser() -> Parser:
         "--processes", type=whole(1), default=1, metavar="N", help="families at a time (default 1)"
     )
     add("--json", type=file, metavar="FILE", help="write the matrix as JSON")
-    add("--report", type=file, metavar="FILE", help="write the matrix as a page of HTML")
     return parser
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import os
 import sys
 from collections.abc import Collection, Sequence
@@ -16,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from assay.harness.cli import BAD_INPUT, INTERRUPTED, READER_GONE, streams
+from assay.harness.cli import BAD_INPUT, INTERRUPTED, READER_GONE
 from assay.harness.cli.arguments import Parser
 from assay.harness.results.errors import BadInput
 
@@ -62,9 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         if arguments is None:
-            streams.prepare()
-        if sys.flags.optimize > 1:
-            raise BadInput("python -OO: transformers cannot be imported without docstrings")
+            _escape_what_streams_lack()
         name = _parser().parse_args(words[:1]).command
         if name not in COMMANDS:
             raise BadInput(f"{name!r}: no such command; there are {', '.join(COMMANDS)}")
@@ -93,6 +92,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (BadInput, OSError) as error:
         print("error:", " ".join(str(error).split()), file=sys.stderr)
         return BAD_INPUT
+
+
+def _escape_what_streams_lack() -> None:
+    """Write escapes for characters that the encoding of a standard stream lacks."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _parser() -> argparse.ArgumentParser:

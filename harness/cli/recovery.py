@@ -7,16 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Literal
 
+from msgspec import Struct
 from rich.console import Console
 from rich.status import Status
 from rich.text import Text
 
 from assay.harness.models.subject import Subject
 from assay.harness.report import texts
-from assay.harness.report.glyphs import Glyphs
-from assay.harness.results.json_schema import Count, Name, Record, says, schema
+from assay.harness.report.words import SYMBOLS
 from assay.harness.results.verdicts import Verdict
 
 BEFORE = 4
@@ -44,104 +43,44 @@ RECOVERING = "recovering the prompt"
 EQUALS = 3
 """How many of the tokens that give the same output are named."""
 
-# -- the JSON -------------------------------------------------------------------------------------
-
-VERSION: Literal[1] = 1
-"""Of the schema: raised when a key goes or changes its meaning, not for a new key."""
-
-Ids = list[Count]
-Seconds = Annotated[float, says("", ge=0)]
+VERSION = 1
+"""Of the JSON's schema: raised when a key goes or changes its meaning, not for a new key."""
 
 
-class Step(Record):
-    """A step of a descent that is shown."""
+class Step(Struct):
+    """A step of a descent that is shown: how many have been made, and the distance then."""
 
-    step: Annotated[Count, says("How many steps have been made.")]
-    loss: Annotated[float | None, says("The distance then; null: not finite.")]
-    ids: Annotated[Ids, says("Token ids by position.")]
+    step: int
+    loss: float
+    ids: list[int]
 
 
-class Recovery(Record):
-    """One prompt, in the order given: texts first."""
+class Recovery(Struct):
+    """One prompt, in the order given, texts first; docs/schema.md says what each key means."""
 
-    ids: Annotated[Ids, says("Token ids by position.")]
-    text: Annotated[str, says("The prompt as text; ids where there is no tokenizer.")]
-    found: Annotated[Ids, says("Token ids that were recovered, by position.")]
-    found_text: Annotated[str, says("What was recovered, as text.")]
-    recovered: Annotated[Count, says("Positions at which that token is the prompt's.")]
-    verified: Annotated[
-        list[bool],
-        says("By position: whether what was recovered gives the given output, up to rounding."),
-    ]
-    distances: Annotated[
-        list[float | None],
-        says("By position: how far off that output is, relative; null: not finite."),
-    ]
-    tried: Annotated[
-        list[Count],
-        says(
-            "By position: candidates of the vocabulary whose states were computed; 0 in a "
-            "descent, and where not all states were given in order."
-        ),
-    ]
-    passes: Annotated[
-        Count, says("Passes of the model, over whole prompts or candidates; 0 in a descent.")
-    ]
-    equal: Annotated[
-        list[Ids],
-        says("By position: all tokens that give the same output, where there are several."),
-    ]
-    any_length: Annotated[
-        bool, says("Whether any number of repetitions of the token ends in the same state.")
-    ]
-    seconds: Annotated[Seconds, says("Time without set-up.")]
-    set_up: Annotated[Count, says("States computed before the search.")]
-    set_up_seconds: Annotated[Seconds, says("Time that they took; 0 if kept from before.")]
-    steps: Annotated[list[Step], says("Of a descent.")]
-    top: Annotated[list[Ids], says("By position: tokens nearest to the end of a descent.")]
-    notes: Annotated[list[str], says("What else to know, in sentences.")]
+    ids: list[int]
+    text: str
+    found: list[int]
+    found_text: str
+    recovered: int
+    verified: list[bool]
+    distances: list[float]
+    tried: list[int]
+    passes: int
+    equal: list[list[int]]
+    any_length: bool
+    seconds: float
+    set_up: int
+    set_up_seconds: float
+    steps: list[Step]
+    top: list[list[int]]
+    notes: list[str]
 
     @property
     def ok(self) -> bool:
         """Whether every token was recovered and verified."""
         return self.recovered == sum(self.verified) == len(self.ids)
 
-
-class Descent(Record):
-    """How the descent was made."""
-
-    steps: Annotated[int, says("At most.", ge=1)]
-    rate: Annotated[Seconds, says("Learning rate, in units of the embedding's scale.")]
-    optimiser: Annotated[Name, says("Kind of step.")]
-    distance: Annotated[Name, says("What the loss is.")]
-    schedule: Annotated[Name, says("How the learning rate falls.")]
-    decoder: Annotated[Name, says("From embeddings to tokens.")]
-    start: Annotated[Name, says("Noise that it began from.")]
-    seed: Annotated[Count, says("Of that noise.")]
-
-
-class Recoveries(Record):
-    """What `assay invert --json` writes."""
-
-    schema: Annotated[Literal[1], says("Version of this schema.")]
-    suite: Annotated[Name, says("Version of Assay.")]
-    versions: Annotated[dict[str, str], says("Python and package versions.")]
-    model: Annotated[Name, says("The model as it was named.")]
-    digest: Annotated[str, says("SHA-256 of configuration and weights.")]
-    vocabulary: Annotated[int, says("How many tokens there are.", ge=1)]
-    device: Annotated[Name, says("Where it ran.")]
-    dtype: Annotated[Name, says("In what it ran.")]
-    attention: Annotated[Name, says("Attention implementation.")]
-    depth: Annotated[Count, says("After how many blocks the output was taken.")]
-    target: Annotated[Name, says("Which output was taken.")]
-    given: Annotated[Name, says("What of it was given.")]
-    method: Annotated[Name, says("How.")]
-    descent: Annotated[Descent | None, says("Null: it was a search.")]
-    ok: Annotated[bool, says("Whether every token was recovered and verified.")]
-    prompts: Annotated[list[Recovery], says("The prompts.", min_length=1)]
-
-
-SCHEMA = schema(Recoveries, "Prompts recovered by Assay")
 
 # -- tokens as text -------------------------------------------------------------------------------
 
@@ -185,14 +124,13 @@ class Display:
 
     def __init__(self, console: Console, subject: Subject) -> None:
         self.console, self.subject = console, subject
-        self.glyphs = Glyphs(console)
         self._widths: list[int] = []
         self._set_up_shown = False
         self._status: Status | None = None
 
     def say(self, line: str, style: str = "") -> None:
         """A line of text."""
-        self._print(Text(self.glyphs.fit(line), style))
+        self._print(Text(texts.visible(line), style))
 
     @contextmanager
     def progress(self, ids: Sequence[int], method: str = "") -> Iterator[None]:
@@ -210,8 +148,7 @@ class Display:
             counts = 2 * len(str(len(ids))) + 4  # such as "11 of 20"
             self._widths = [len(number) + 1, *(max(8, len(head), counts) for head in others)]
             self._row([number, *others], Text(last, MUTED), MUTED)
-        spinner = "line" if self.glyphs.plain else "dots"
-        with self.console.status(RECOVERING, spinner=spinner) as self._status:
+        with self.console.status(RECOVERING) as self._status:
             yield
 
     def state(self, words: str) -> None:
@@ -275,7 +212,7 @@ class Display:
             took = sum(outcome.set_up_seconds for outcome in outcomes)
             words += f"; set-up: {set_up} states in {_seconds(took)}"
             self._set_up_shown = True
-        sign = self.glyphs.symbol(Verdict.UPHELD if ok else Verdict.REFUTED)
+        sign = SYMBOLS[Verdict.UPHELD if ok else Verdict.REFUTED]
         self.say(f"{sign} {words}", RIGHT if ok else WRONG)
 
     def _remark(self, outcome: Recovery, position: int) -> str:
@@ -295,7 +232,7 @@ class Display:
     def _row(self, cells: Sequence[str], last: Text, style: str = "") -> None:
         """Cells in columns, aligned right, and a text of any length."""
         columns = zip(cells, self._widths, strict=True)
-        padded = [Text(self.glyphs.fit(cell).rjust(width), style) for cell, width in columns]
+        padded = [Text(texts.visible(cell).rjust(width), style) for cell, width in columns]
         self._print(Text("  ").join([*padded, last]))
 
     def _marked(self, ids: Sequence[int], truth: Sequence[int]) -> Text:
@@ -303,20 +240,19 @@ class Display:
 
         A space before a token stays outside its signs.
         """
-        opened, closed = ("<", ">") if self.glyphs.plain else ("‹", "›")
         text = Text()
         for piece, token, own in zip(pieces(self.subject, ids), ids, truth, strict=False):
-            shown = self.glyphs.fit(piece)
+            shown = texts.visible(piece)
             if token == own:
                 text.append(shown)
                 continue
             body = shown.lstrip(" ") or shown
             text.append(shown[: len(shown) - len(body)])
-            text.append(f"{opened}{body}{closed}", WRONG)
+            text.append(f"‹{body}›", WRONG)
         return text
 
     def _quoted(self, token: int) -> str:
-        return self.glyphs.fit(f"'{pieces(self.subject, [token])[0]}'")
+        return texts.visible(f"'{pieces(self.subject, [token])[0]}'")
 
     def _print(self, line: Text) -> None:
         self.console.print(line, soft_wrap=True)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -52,9 +51,6 @@ LINES = (
 WHOLE = "\n".join(LINES)
 TEXT = hashlib.sha256(WHOLE.encode()).hexdigest()
 """The digest of the lines."""
-
-NUMBERS = re.compile(r"([0-9]{1,9}( [0-9]{1,9})*)?")
-"""A line of ids, in a record."""
 
 EXCERPT = 24
 """Letters of a text that a message quotes."""
@@ -127,21 +123,8 @@ def change(before: Any, after: Any) -> Change | None:
 
 
 def _is_record(record: Any) -> bool:
-    """Whether this is a record of these lines: it comes from a file, which may hold anything."""
-    if not isinstance(record, Mapping) or record.get("text") != TEXT:
-        return False
-    lines, starts = record.get("ids"), record.get("starts")
-    return (
-        isinstance(record.get("digest"), str)
-        and _are_texts(lines, {len(LINES)})
-        and _are_texts(starts, {0, len(LINES)})
-    )
-
-
-def _are_texts(lines: Any, sizes: set[int]) -> bool:
-    if not isinstance(lines, Sequence) or isinstance(lines, str) or len(lines) not in sizes:
-        return False
-    return all(isinstance(line, str) and NUMBERS.fullmatch(line) for line in lines)
+    """Whether this is a record of these lines, and not of those of another version of Assay."""
+    return isinstance(record, Mapping) and record.get("text") == TEXT
 
 
 def _numbers(line: str) -> list[int]:

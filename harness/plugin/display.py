@@ -146,7 +146,7 @@ class Display:
         recorder = self.recorder
         buffer = io.BytesIO()
         # In the terminal's own encoding, which decides which signs can be drawn.
-        file = io.TextIOWrapper(buffer, encoding=sys.stdout.encoding, newline="")
+        file = io.TextIOWrapper(buffer, sys.stdout.encoding, "backslashreplace", newline="")
         console = Console(
             emoji=False,
             file=file,

@@ -29,7 +29,6 @@ from assay.harness.models.machine.shortage import gpu_failure
 from assay.harness.plugin import display, options, selection, together, toy
 from assay.harness.plugin.budget import Budget
 from assay.harness.plugin.display import Display
-from assay.harness.plugin.dry_run import DryRun
 from assay.harness.plugin.interrupts import Interrupts
 from assay.harness.plugin.recording import Recorder
 from assay.harness.plugin.request import REQUEST, RunRequest
@@ -101,10 +100,6 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(Interrupts(bool(request.worker)), "assay-interrupts")
     if request.worker:
         torch.set_num_threads(1)  # workers share the cores among themselves
-        return
-    if request.dry_run:
-        config.pluginmanager.register(DryRun(), "assay-dry-run")
-        config.stash[DONE] = {}
         return
     recorder = Recorder(config)
     config.pluginmanager.register(recorder, "assay-recorder")

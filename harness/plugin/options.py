@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import errno
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
-import hypothesis
-import hypothesis.errors
 import pytest
 
 from assay.harness.checking import outside
-from assay.harness.checking.profiles import PROFILES, check_profile
+from assay.harness.checking.profiles import check_profile
 from assay.harness.models.loading import loading
 from assay.harness.models.loading.runs import Options
 from assay.harness.models.machine import allocation, placement
@@ -29,19 +27,11 @@ from assay.harness.plugin.request import DEFAULT, EXPAND, Expand, RunRequest
 from assay.harness.results.errors import BadInput
 from assay.harness.results.evidence_file import default_path
 from assay.harness.results.outputs import keep_apart
-from assay.harness.results.seeds import SHOWN, read_seed
+from assay.harness.results.seeds import read_seed
 from assay.harness.results.specs import ModelSpec
 
-TEXTS = (
-    *("models", "claims", "outside", "against", "revision", "base", "device", "device_map"),
-    *("dtype", "attention", "attends", "profile", "budget", "seed", "replay", "emulate"),
-    "layers",
-)
 PATHS = ("evidence", "json", "report", "expectations")
-"""The options whose values are words, and those whose values are paths."""
-
-SPELT = {"models": "model", "claims": "claim", "outside": "claims"}
-"""Options whose values have another name here."""
+"""The options whose values are paths."""
 
 RECORD = "record"
 """The value of ``--expectations``, alone or before a folder, that records them."""
@@ -61,123 +51,41 @@ SETTINGS = {
 """Settings of pytest, for ``-o NAME=VALUE`` or a file: few runs need them."""
 
 
+OPTIONS: dict[str, dict[str, Any]] = {
+    "--model": {"action": "append", "dest": "models"},
+    "--claim": {"action": "append", "dest": "claims"},
+    "--claims": {"action": "append", "dest": "outside"},
+    "--emulate": {"action": "append"},
+    "--report": {"action": "append"},
+    "--device": {"default": "cpu"},
+    "--dtype": {"default": AUTO},
+    "--layers": {"default": AUTO},
+    "--profile": {"default": "quick"},
+    "--seed": {"default": "0"},
+}
+"""Options with a default, or that may be given several times."""
+
+PLAIN = (
+    *("--revision", "--base", "--device-map", "--attention", "--attends", "--against"),
+    *("--budget", "--replay", "--evidence", "--json", "--expectations"),
+)
+FLAGS = ("--trust-remote-code", "--resume", "--explain")
+"""Options with a value, and those without."""
+
+
 def add(parser: pytest.Parser) -> None:
-    """Add Assay's options to pytest's.
+    """Add Assay's options to pytest's; `assay check --help` and docs/reference.md describe them.
 
     All values are text here; `read` checks and converts them, as argparse rejects a value in
     several lines.
     """
-    group = parser.getgroup("assay", "Assay: claims about transformer language models")
-    add = group.addoption
-    add(
-        "--model",
-        action="append",
-        dest="models",
-        metavar="MODEL",
-        help="a folder, a GGUF file, a hub id, reference[:SIZE], untrained:SIZE:SEED, "
-        "tiny:MODEL_TYPE, tiny:* or tiny:KIND:* for all that fit (KIND: causal, masked, seq2seq, "
-        "multimodal) or geometry:NAME, and any of them with +FAULT (assay faults); may be given "
-        "several times (default: reference)",
-    )
-    add(
-        "--claim",
-        action="append",
-        dest="claims",
-        metavar="ID[:TEXT]",
-        help="only the claim with this number, such as C2, or only its variants whose name "
-        "contains TEXT; may be given several times",
-    )
-    add(
-        "--claims",
-        action="append",
-        dest="outside",
-        metavar="PATH",
-        help="also the claims of your own in this file, folder or package, whose code is run; "
-        "may be given several times",
-    )
-    add("--revision", help="the revision of a hub id")
-    add("--base", help="the base model of an adapter's folder")
-    add("--device", default="cpu", help="where to run: cpu, cuda, cuda:1, mps (default: cpu)")
-    add(
-        "--device-map",
-        metavar="MAP",
-        help="spread a large model: auto, balanced, balanced_low_0, sequential or a JSON file",
-    )
-    add(
-        "--dtype",
-        default=AUTO,
-        help="float32, bfloat16, float16, float64, or auto: a checkpoint's own, and float32 for "
-        "all other models (default: auto)",
-    )
-    add("--attention", help="attention implementation: eager, sdpa, flex_attention, …")
-    add(
-        "--attends",
-        metavar="WAYS",
-        help="which way the models attend, causal or both (default: what their class and "
-        "configuration say)",
-    )
-    add(
-        "--layers",
-        default=AUTO,
-        help="all: decide laws about a large model on all its blocks and tokens, not on its first "
-        "blocks and a part of its vocabulary (default: auto)",
-    )
-    add(
-        "--against",
-        metavar="MODEL",
-        help="the model that an engine should agree with: what it serves, as a folder",
-    )
-    add(
-        "--trust-remote-code",
-        action="store_true",
-        help="run Python code that comes with a model; it can do anything that you can",
-    )
-    add("--profile", default="quick", help=f"how many examples and draws: {', '.join(PROFILES)}")
-    add(
-        "--dry-run",
-        action="store_true",
-        help="load the models and print which claims apply; check nothing",
-    )
-    add(
-        "--budget",
-        metavar="TIME",
-        help="start no claim after this time, such as 10m; laws come first",
-    )
-    add("--seed", default="0", help="seed of all examples and draws (default: 0)")
-    add(
-        "--emulate",
-        action="append",
-        metavar="MACHINE",
-        help="rounding:SEED, the rounding of another processor or library by a seed; "
-        "allocation:odd, weights at odd multiples of 8 bytes; may be given several times",
-    )
-    add("--replay", metavar="BLOB", help="run one example again: BLOB is what a failure printed")
-    add("--evidence", metavar="PATH", help="the evidence file (default: in the cache folder)")
-    add(
-        "--resume",
-        action="store_true",
-        help="resume an unfinished run of the same request, or one whose budget was used up",
-    )
-    add("--json", metavar="PATH", help="write the results as JSON")
-    add(
-        "--report",
-        action="append",
-        metavar="PATH",
-        help="FILE.html: write a self-contained page; FILE.md or FILE: append a summary in "
-        "Markdown, as for a CI job; may be given for both",
-    )
-    add(
-        "--explain",
-        action="store_true",
-        help="print why claims did not apply, the controls of findings, and the document that "
-        "each claim comes from",
-    )
-    add(
-        "--expectations",
-        metavar="FOLDER",
-        help="the folder of expectations (default: claims/expectations); record:FOLDER, or record "
-        "alone, writes this run's verdicts there as the model's expectations",
-    )
+    group = parser.getgroup("assay", "Assay (`assay check --help` describes these)")
+    for name, settings in OPTIONS.items():
+        group.addoption(name, **settings)
+    for name in PLAIN:
+        group.addoption(name)
+    for name in FLAGS:
+        group.addoption(name, action="store_true")
     parser.addini("oracle", SETTINGS["oracle"], type="string", default="auto")
     for name in ("bitwise", "absent_ok", "plain"):
         parser.addini(name, SETTINGS[name], type="bool", default=False)
@@ -192,15 +100,6 @@ def usage_errors() -> Iterator[None]:
         raise pytest.UsageError(str(error)) from error
 
 
-def _check_search(config: pytest.Config) -> None:
-    """Raise `BadInput` for a profile that Hypothesis does not know; it shows its own lines."""
-    name = config.getoption("--hypothesis-profile", None)
-    try:
-        hypothesis.settings.get_profile(name or "default")
-    except hypothesis.errors.InvalidArgument as error:
-        raise BadInput(f"--hypothesis-profile {name!r}: is unknown") from error
-
-
 def read(config: pytest.Config) -> RunRequest:
     """The run that the options ask for; raises `BadInput` for values that cannot be used.
 
@@ -212,7 +111,6 @@ def read(config: pytest.Config) -> RunRequest:
         if argument.startswith("--") and argument.endswith("=--"):  # argparse reads an empty list
             raise BadInput(f"{argument.removesuffix('=--')}: '--' is not a value")
     _check_texts(option)
-    _check_search(config)
     option.rounding, option.allocation = _emulated(option.emulate or ())
     text, option.record_expectations = option.expectations, False
     if text is not None and text.partition(":")[0] == RECORD:
@@ -236,7 +134,7 @@ def read(config: pytest.Config) -> RunRequest:
     models, by_pattern = _models(option, config.stash.get(EXPAND, None))
     optional = models if option.absent_ok else by_pattern
     same = ("profile", "replay", "rounding", "allocation", "evidence", "json", "report", "summary")
-    flags = ("resume", "explain", "record_expectations", "dry_run")
+    flags = ("resume", "explain", "record_expectations")
     return RunRequest(
         named=tuple(option.models or ()),
         models=models,
@@ -266,12 +164,12 @@ def _models(
 
 def _check_texts(option: argparse.Namespace) -> None:
     """Reject empty and unknown values."""
-    for name in (*TEXTS, *PATHS):
-        values = getattr(option, name)
+    for name in (*OPTIONS, *PLAIN):
+        own = OPTIONS.get(name, {}).get("dest", name.removeprefix("--").replace("-", "_"))
+        values = getattr(option, own)
         for value in values if isinstance(values, list) else [values]:
             if value is not None and not value.strip():
-                option_name = SPELT.get(name, name.replace("_", "-"))
-                raise BadInput(f"--{option_name} {value!r}: is empty; say which")
+                raise BadInput(f"{name} {value!r}: is empty; say which")
     check_profile(option.profile)
     if option.attends not in (None, *meant.WAYS):
         raise BadInput(f"--attends {option.attends!r}: choose from {', '.join(meant.WAYS)}")
@@ -295,11 +193,6 @@ def _check_combined(option: argparse.Namespace) -> None:
     for flag, name in (("resume", "--resume"), ("record_expectations", record)):
         if option.replay is not None and getattr(option, flag):
             raise BadInput(f"--replay: cannot be combined with {name}")
-        if option.dry_run and getattr(option, flag):
-            raise BadInput(f"--dry-run: writes nothing; leave out {name}")
-    for name, path in (("--json", option.json), ("--report", option.report or option.summary)):
-        if option.dry_run and path is not None:
-            raise BadInput(f"--dry-run: writes nothing; leave out {name}")
 
 
 def _emulated(machines: Sequence[str]) -> tuple[int | None, str | None]:
@@ -335,17 +228,9 @@ def _path(name: str, text: str) -> Path:
     if text.endswith(os.sep) and name != "expectations":
         raise BadInput(f"--{name} {text}: names a folder; give a file's path")
     try:
-        path = Path(text).expanduser().absolute()
-        path.lstat()
+        return Path(text).expanduser().absolute()
     except RuntimeError as error:
         raise BadInput(f"--{name} {text}: no such home folder") from error
-    except OSError as error:
-        # A missing file may be created later, or is rejected by whoever reads it.
-        if error.errno == errno.ENAMETOOLONG:
-            raise BadInput(
-                f"--{name} {text[:SHOWN]}…: is not a path ({error.strerror})"
-            ) from error
-    return path
 
 
 def _check_writable(name: str, path: Path) -> None:

@@ -61,7 +61,6 @@ class RunRequest:
     expectations: Path = Path("claims", "expectations")
     resume: bool = False
     explain: bool = False
-    dry_run: bool = False
     budget: float | None = None
     record_expectations: bool = False
     worker: str = ""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -26,7 +25,6 @@ from assay.harness.models.subject import Subject
 from assay.harness.models.subject.clock import TOO_SLOW
 from assay.harness.models.subject.offer import Offer
 from assay.harness.plugin.budget import Budget
-from assay.harness.plugin.dry_run import LISTED, Entry
 from assay.harness.plugin.request import RunRequest
 from assay.harness.results import expectation_files, expectations
 from assay.harness.results.encoding import decode
@@ -142,11 +140,6 @@ class Assay:
         """Run the claim, attach its result to the report, and pass, fail or skip by it."""
         __tracebackhide__ = True
         name = name_of(self.node, claim)
-        if self.request.dry_run:
-            if not isinstance(subject, Absent):
-                entry = Entry.of(claim, name, subject, self.session.profile)
-                self.node.user_properties.append((LISTED, asdict(entry)))
-            return
         result = self._recorded(name, subject)
         if result is None:
             result = replace(self._run(claim, subject, run), name=name)
@@ -154,7 +147,6 @@ class Assay:
         judgement = self._judge(result, subject)
         result = replace(result, expected=judgement.foreseen)
         self.node.stash[RULING] = Ruling(result, self._description(subject), judgement)
-        self.node.user_properties.extend(_properties(result, judgement))
         if result.verdict is Verdict.NOT_APPLICABLE and judgement.ok:
             pytest.skip(f"missing capability: {result.reason}")
         if judgement.status == "inconclusive":
@@ -237,23 +229,6 @@ class Assay:
             record = record or describe_in_short(subject)
         descriptions[subject.name] = record
         return record
-
-
-def _properties(result: Result, judgement: Judgement) -> list[tuple[str, str]]:
-    """The properties of a claim in JUnit's XML, alongside the test's outcome."""
-    facts = {
-        "claim": result.id,
-        "subject": result.subject,
-        "verdict": result.verdict.value,
-        "judgement": judgement.status,
-        "observed": result.observed,
-        "bound": result.bound,
-        "margin": result.margin,
-        "examples": result.examples,
-        "reason": result.reason or None,
-        "replay": (result.counterexample and result.counterexample.replay) or None,
-    }
-    return [(name, str(fact)) for name, fact in facts.items() if fact is not None]
 
 
 def _shown(result: Result) -> list[str]:

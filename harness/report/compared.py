@@ -1,4 +1,4 @@
-"""Shows a comparison of two runs: in a terminal, and as one self-contained page of HTML."""
+"""Shows a comparison of two runs in a terminal."""
 
 from __future__ import annotations
 
@@ -13,21 +13,16 @@ from rich.text import Text
 from assay.harness.comparison.changes import Flip
 from assay.harness.comparison.judging import Compared, Comparison
 from assay.harness.comparison.sides import ALL, Key, Side
-from assay.harness.report import words
-from assay.harness.report.exhibits import CLASSES
-from assay.harness.report.templates import render
 from assay.harness.report.texts import counted, moment, number, shortened, visible
-from assay.harness.results.verdicts import Result, Verdict
+from assay.harness.results.verdicts import Result
 
 MOST_ROWS = 25
 """The most rows of a table in a terminal; the JSON has all."""
 
-MOST_ROWS_OF_PAGE = 1000
-
 MOST_NAME = 60
 
-Cells = Callable[[dict[str, Any]], list[str]]
-"""The cells of a claim's row (`_row`) after its name."""
+Cells = Callable[[Compared], list[str]]
+"""The cells of a claim's row after its name."""
 
 STYLES = {Flip.REGRESSION: "bold red", Flip.LOST: "yellow", Flip.GAINED: "green", Flip.OTHER: ""}
 STYLES[Flip.UNSEEN] = "dim"
@@ -118,13 +113,6 @@ def _listed(names: Iterable[str], most: int = 8) -> str:
     return ", ".join(every[:most]) + rest
 
 
-def changes(comparison: Comparison) -> list[tuple[str, str, str]]:
-    """What differs in the environment: name, before, after."""
-    return [
-        (name, _value(one), _value(other)) for name, (one, other) in comparison.changed.items()
-    ]
-
-
 def _value(value: Any) -> str:
     return "not said" if value is None else visible(str(value))
 
@@ -133,8 +121,8 @@ def show(console: Console, comparison: Comparison, least: float) -> None:
     """Print the comparison: changes in the environment, flips, drifts, and remarks."""
     for side, sign in ((comparison.before, "before"), (comparison.after, "after")):
         console.print(Text(f"{sign:<7} {_about(side)}"), soft_wrap=True)
-    for name, one, other in changes(comparison):
-        console.print(Text(f"{name}: {one} → {other}"))
+    for name, pair in comparison.changed.items():
+        console.print(Text(f"{name}: {' → '.join(map(_value, pair))}"))
     flips = [each for kind in Flip for each in comparison.flips(kind)]
     if flips:
         _print(console, _table("flip", "before", "after"), flips, _flip_cells)
@@ -172,21 +160,24 @@ def _table(*columns: str) -> Table:
 
 def _print(console: Console, table: Table, claims: Sequence[Compared], numbers: Cells) -> None:
     for each in claims[:MOST_ROWS]:
-        row = _row(each)
-        name = f"{shortened(row['name'], MOST_NAME)}\non {row['subject']}"
+        claim, name, subject = map(visible, each.key)
+        named = f"{shortened(name, MOST_NAME)}\non {subject}"
         style = STYLES[each.flip] if each.flip else ""
-        table.add_row(*map(Text, (row["id"], name, *numbers(row))), style=style)
+        table.add_row(*map(Text, (claim, named, *numbers(each))), style=style)
     console.print(table)
     if len(claims) > MOST_ROWS:
         console.print(Text(f"and {len(claims) - MOST_ROWS} more (--json has them)"))
 
 
-def _flip_cells(row: dict[str, Any]) -> list[str]:
-    return [row["flip"], *(f"{side['verdict']}\n{side['number']}" for side in row["sides"])]
+def _flip_cells(each: Compared) -> list[str]:
+    rows = each.before, each.after
+    return [each.flip or "", *(f"{row.verdict}\n{_number(each, row)}" for row in rows)]
 
 
-def _drift_cells(row: dict[str, Any]) -> list[str]:
-    return [*(side["number"] for side in row["sides"]), row["shift"], row["interval"]]
+def _drift_cells(each: Compared) -> list[str]:
+    numbers = [_number(each, row) for row in (each.before, each.after)]
+    moved = signed(each.shift.shift) if each.shift else "–"
+    return [*numbers, moved, " to ".join(map(signed, each.interval or ()))]
 
 
 def _number(each: Compared, row: Result) -> str:
@@ -200,51 +191,3 @@ def signed(value: float | None) -> str:
     """``+0.12``, ``-3e-5``, ``0``."""
     text = number(value)
     return f"+{text}" if value is not None and value > 0 else text
-
-
-def page(comparison: Comparison, least: float) -> str:
-    """The comparison as HTML: self-contained, offline, without scripts; all values are escaped."""
-    tables = [
-        (kind, [_row(each) for each in comparison.flips(kind)][:MOST_ROWS_OF_PAGE])
-        for kind in Flip
-    ]
-    drifts = comparison.drifts(least)
-    return render(
-        "compared",
-        headline=visible(headline(comparison, least)),
-        sides=[_about(side) for side in (comparison.before, comparison.after)],
-        changes=changes(comparison),
-        flips=[(kind.value, rows) for kind, rows in tables if rows],
-        drifts=[_row(each) for each in drifts[:MOST_ROWS_OF_PAGE]],
-        notes=notes(comparison, least),
-        judged=comparison.judged,
-        confidence=f"{100 * comparison.confidence:.4g}",
-        symbols={str(verdict): words.SYMBOLS[verdict] for verdict in Verdict},
-        left_out=max(0, len(drifts) - MOST_ROWS_OF_PAGE),
-    )
-
-
-def _row(each: Compared) -> dict[str, Any]:
-    """A claim for terminal and page: text, and the classes of its verdicts."""
-    claim, name, subject = map(visible, each.key)
-    low, high = each.interval or (None, None)
-    example = each.after.counterexample
-    return {
-        "id": claim,
-        "name": name,
-        "subject": subject,
-        "class": CLASSES[each.after.verdict],
-        "flip": each.flip or "",
-        "sides": [
-            {
-                "verdict": str(row.verdict),
-                "class": CLASSES[row.verdict],
-                "number": _number(each, row),
-            }
-            for row in (each.before, each.after)
-        ],
-        "reason": visible(each.after.reason),
-        "replay": visible(example.replay if example else ""),
-        "shift": signed(each.shift.shift) if each.shift else "–",
-        "interval": f"{signed(low)} to {signed(high)}" if each.interval else "",
-    }

@@ -1,4 +1,4 @@
-"""Shows the kill matrix: the words of its cells, a table for the terminal, a page."""
+"""Shows the kill matrix in a terminal."""
 
 from __future__ import annotations
 
@@ -7,9 +7,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from assay.harness.faults import FAULTS
 from assay.harness.faults.kills import Family, Matrix, Row
-from assay.harness.report.templates import render
 from assay.harness.results.verdicts import Verdict
 
 
@@ -26,24 +24,8 @@ def cell(row: Row) -> str:
     return " ".join([", ".join(must) or "survived", also]).strip()
 
 
-def baseline(family: Family) -> str:
-    """How many laws the sound model upholds, and which it breaks."""
-    laws = [outcome for outcome in family.healthy if outcome.kind == "law"]
-    upheld = sum(outcome.verdict == Verdict.UPHELD for outcome in laws)
-    refuted = [
-        outcome.id for outcome in laws if outcome.verdict == Verdict.REFUTED and outcome.expected
-    ]
-    broken = [outcome.id for outcome in family.broken]
-    parts = [f"{upheld} upheld"]
-    if refuted:
-        parts.append(f"known: {', '.join(dict.fromkeys(refuted))}")
-    if broken:
-        parts.append(f"BROKEN: {', '.join(dict.fromkeys(broken))}")
-    return "; ".join(parts)
-
-
 def laws_upheld(family: Family) -> str:
-    """The same in short: laws upheld of those that apply."""
+    """How many laws the sound model upholds, of those that apply."""
     verdicts = [outcome.verdict for outcome in family.healthy if outcome.kind == "law"]
     upheld = verdicts.count(Verdict.UPHELD)
     return f"{upheld} of {len(verdicts) - verdicts.count(Verdict.NOT_APPLICABLE)}"
@@ -123,29 +105,3 @@ def _by_fault(matrix: Matrix) -> list[tuple[Row, ...]]:
 def _coloured(row: Row) -> str:
     colour = {"killed": "green", "does not apply": "dim"}.get(row.state, "red")
     return f"[{colour}]{escape(cell(row))}[/]"
-
-
-def page(matrix: Matrix) -> str:
-    """One self-contained page of HTML; everything in it is escaped."""
-    rows = [
-        {
-            "name": rows[0].fault,
-            "says": FAULTS[rows[0].fault].says,
-            "cells": [
-                {
-                    "text": cell(row),
-                    "survived": row.applies and not row.killed,
-                    "why": row.lacks or "; ".join(f"{id} {name}" for id, name in row.killers),
-                }
-                for row in rows
-            ],
-        }
-        for rows in _by_fault(matrix)
-    ]
-    families = [
-        {"name": each.name, "model": each.model, "healthy": baseline(each)}
-        for each in matrix.families
-    ]
-    return render(
-        "kills", summary=summary(matrix), families=families, rows=rows, lists=lists(matrix)
-    )

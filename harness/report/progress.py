@@ -13,7 +13,6 @@ from rich.table import Column
 from rich.text import Text
 
 from assay.harness.report import intervals, texts, words
-from assay.harness.report.glyphs import Glyphs
 from assay.harness.report.terminal_tables import STYLES
 from assay.harness.results.verdicts import Kind, Result, Verdict
 
@@ -38,7 +37,6 @@ class Progress:
 
     def __init__(self) -> None:
         self._console: Console | None = None
-        self._glyphs: Glyphs | None = None
         self._live: RichProgress | None = None
         self._task = TaskID(0)
         self._stream: IO[str] | None = None
@@ -54,7 +52,6 @@ class Progress:
         if console.is_terminal and not console.is_dumb_terminal:
             self._console = self._own(console)
             self._live = self._line(self._console)
-        self._glyphs = Glyphs(self._console)
         if self._live is not None:
             counts = self._counts_text()
             self._task = self._live.add_task("", total=total, counts=counts, now=Text(""))
@@ -66,7 +63,7 @@ class Progress:
 
     def update(self, result: Result) -> None:
         """Count one finished claim."""
-        if self._console is None or self._glyphs is None:
+        if self._console is None:
             return
         self._counts[result.verdict] += 1
         if self._live is None:
@@ -81,7 +78,7 @@ class Progress:
     def stop(self) -> None:
         """Remove the live line and release the terminal; may be called at any time."""
         live, stream = self._live, self._stream
-        self._live = self._stream = self._console = self._glyphs = None
+        self._live = self._stream = self._console = None
         # The terminal may be gone by now; then nobody reads an error.
         if live is not None:
             with suppress(OSError):
@@ -130,15 +127,16 @@ class Progress:
         )
 
     def _show(self, text: str) -> None:
-        if self._live is not None and self._glyphs is not None:
-            self._live.update(self._task, now=Text(self._glyphs.fit(text), style="dim"))
+        if self._live is not None:
+            self._live.update(self._task, now=Text(texts.visible(text), style="dim"))
             self._live.refresh()
 
     def _counts_text(self) -> Text:
         text = Text()
         for verdict, amount in self._counts.items():
-            symbol = self._glyphs.symbol(verdict) if self._glyphs else words.SYMBOLS[verdict]
-            text.append(f"{symbol} {amount} ", style=STYLES[verdict] if amount else "dim")
+            text.append(
+                f"{words.SYMBOLS[verdict]} {amount} ", style=STYLES[verdict] if amount else "dim"
+            )
         return text
 
     def _claim_line(self, result: Result) -> str:
@@ -151,7 +149,7 @@ class Progress:
             f"margin {texts.decades(result)}" if result.kind is Kind.LAW else observed,
             texts.duration(result.seconds),
         ]
-        return self._glyphs.fit(", ".join(parts)) if self._glyphs else ""
+        return texts.visible(", ".join(parts))
 
 
 class _TextField(TextColumn):

@@ -11,9 +11,9 @@ from rich.text import Text
 
 from assay.harness.checking import significance
 from assay.harness.report import closing, terminal_tables, texts, words
-from assay.harness.report.glyphs import Glyphs
 from assay.harness.report.terminal_tables import MOST_TEXT, ROOMY, STYLES
-from assay.harness.report.words import Judgements
+from assay.harness.report.texts import visible
+from assay.harness.report.words import SYMBOLS, Judgements
 from assay.harness.results.records import RunRecord, SubjectRecord
 from assay.harness.results.verdicts import Counterexample, Result, Verdict
 
@@ -40,26 +40,25 @@ def print_table(
     that do not apply are one line per subject unless ``explain`` is true; then claims show their
     controls too.  ``missing`` claims of a run that was stopped have no verdict.
     """
-    glyphs = Glyphs(console)
-    _print(console, glyphs, _header(run, results), style="bold")
+    _print(console, _header(run, results), style="bold")
     groups = words.by_subject(run, results)
     applied = sum(each.verdict is not Verdict.NOT_APPLICABLE for each in results)
     brief = not (explain or verbose) and applied > SCREEN
     for subject, rows in groups.items():
-        _print_subject(console, glyphs, run, subject, rows, judgements or {}, explain, brief)
-        _print_faults(console, glyphs, rows, verbose)
+        _print_subject(console, run, subject, rows, judgements or {}, explain, brief)
+        _print_faults(console, rows, verbose)
     console.print()
     for line in closing.lines(run, results):
-        _print(console, glyphs, line)
+        _print(console, line)
     first = words.headline(results, run, missing)
     sentences = " ".join(filter(None, (first, words.of_findings(results))))
-    _print(console, glyphs, sentences, style="bold")
+    _print(console, sentences, style="bold")
     if chance := significance.summary(results):
-        _print(console, glyphs, chance)
+        _print(console, chance)
     counts = Text()
     for verdict, count in words.tally(results).items():
         if count:
-            sign = f"{glyphs.symbol(verdict)} {count} {verdict}   "
+            sign = f"{SYMBOLS[verdict]} {count} {verdict}   "
             counts.append(sign, style=STYLES[verdict])
     counts.rstrip()
     console.print(counts)
@@ -76,7 +75,6 @@ def _header(run: RunRecord, results: Sequence[Result]) -> str:
 
 def _print_subject(
     console: Console,
-    glyphs: Glyphs,
     run: RunRecord,
     subject: str,
     rows: list[Result],
@@ -87,12 +85,12 @@ def _print_subject(
     console.print()
     record = run.subjects.get(subject) or SubjectRecord()
     facts = words.shape(record)
-    title = Text.assemble((glyphs.fit(subject), "bold"))
-    console.print(title.append(glyphs.fit(f"  {facts}" if facts else ""), "dim"))
+    title = Text.assemble((visible(subject), "bold"))
+    console.print(title.append(visible(f"  {facts}" if facts else ""), "dim"))
     for line in words.not_honoured(record, explain):
-        _print(console, glyphs, line, style="yellow")
+        _print(console, line, style="yellow")
     if explain and (meaning := words.meant(record)):
-        _print(console, glyphs, meaning, style="dim")
+        _print(console, meaning, style="dim")
     applied: list[Result] = []
     inapplicable: list[Result] = []
     for row in rows:  # one that should have applied stands with the others
@@ -101,81 +99,79 @@ def _print_subject(
         (inapplicable if absent else applied).append(row)
     roomy = console.width >= ROOMY
     laws, findings = (
-        _in_brief(console, glyphs, each) if brief and each else each
-        for each in words.by_kind(applied)
+        _in_brief(console, each) if brief and each else each for each in words.by_kind(applied)
     )
     if laws:
-        console.print(terminal_tables.laws(glyphs, laws, judgements, roomy, explain))
+        console.print(terminal_tables.laws(laws, judgements, roomy, explain))
     if laws and findings:
         console.print()
     if findings:
-        console.print(terminal_tables.findings(glyphs, findings, judgements, roomy, explain))
+        console.print(terminal_tables.findings(findings, judgements, roomy, explain))
     if explain and inapplicable:
-        _print_absent(console, glyphs, inapplicable)
+        _print_absent(console, inapplicable)
 
 
-def _in_brief(console: Console, glyphs: Glyphs, rows: list[Result]) -> list[Result]:
+def _in_brief(console: Console, rows: list[Result]) -> list[Result]:
     """Print a line for each number; returns the rows that want attention."""
-    console.print(terminal_tables.numbers(glyphs, rows, console.width))
+    console.print(terminal_tables.numbers(rows, console.width))
     console.print()
     return [row for row in rows if row.verdict is not Verdict.UPHELD and not row.left_out]
 
 
-def _print_faults(console: Console, glyphs: Glyphs, rows: list[Result], verbose: bool) -> None:
+def _print_faults(console: Console, rows: list[Result], verbose: bool) -> None:
     """A counterexample for each fault, and its other laws in a line each."""
     if verbose:
         for row in rows:
             if row.counterexample is not None:
-                _print_counterexample(console, glyphs, row)
+                _print_counterexample(console, row)
         return
     for fault in closing.faults(rows):
         first, *others = fault.rows
         if first.counterexample is not None:
-            _print_counterexample(console, glyphs, first)
+            _print_counterexample(console, first)
         if others:
             console.print()
             count = texts.counted(len(others), "other law")
             verb = "breaks" if len(others) == 1 else "break"
-            _print(console, glyphs, f"{count} {verb} there (-v shows each):", "dim")
+            _print(console, f"{count} {verb} there (-v shows each):", "dim")
         for row in others:
             where = row.counterexample.where if row.counterexample else row.reason
             line = texts.clipped(f"  {row.id} {row.name}: {where}", MOST_TEXT)
-            console.print(Text(glyphs.fit(line), "dim"), overflow="fold")
+            console.print(Text(visible(line), "dim"), overflow="fold")
 
 
-def _print_absent(console: Console, glyphs: Glyphs, rows: list[Result]) -> None:
+def _print_absent(console: Console, rows: list[Result]) -> None:
     verb = "does" if len(rows) == 1 else "do"
-    _print(console, glyphs, f"{texts.counted(len(rows), 'claim')} {verb} not apply:", "dim")
+    _print(console, f"{texts.counted(len(rows), 'claim')} {verb} not apply:", "dim")
     grid = Table.grid(padding=(0, 1, 0, 0))
     for row in rows:
-        why = glyphs.fit(texts.clipped(row.reason or "no reason given", MOST_TEXT))
-        name = Text.assemble(glyphs.fit(texts.clipped(row.name, MOST_TEXT)), ("\n" + why, "dim"))
-        grid.add_row(Text(glyphs.fit(row.id), style="bold"), name)
+        why = visible(texts.clipped(row.reason or "no reason given", MOST_TEXT))
+        name = Text.assemble(visible(texts.clipped(row.name, MOST_TEXT)), ("\n" + why, "dim"))
+        grid.add_row(Text(visible(row.id), style="bold"), name)
     console.print(grid)
 
 
-def _print_counterexample(console: Console, glyphs: Glyphs, row: Result) -> None:
+def _print_counterexample(console: Console, row: Result) -> None:
     """The facts as a panel; below it the command on a line of its own, for copying."""
     example = words.counterexample(row)
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(style="dim", max_width=18)
     grid.add_column(overflow="fold")
     for label, value in _facts(example, row):
-        text = glyphs.fit(texts.clipped(value, MOST_INPUT), keep="\n")
-        grid.add_row(glyphs.fit(label), Text(text))
-    title = glyphs.fit(f"{row.id} on {row.subject}")
+        text = visible(texts.clipped(value, MOST_INPUT), keep="\n")
+        grid.add_row(visible(label), Text(text))
+    title = visible(f"{row.id} on {row.subject}")
     panel = Panel(
         grid,
         title=Text(title, style=STYLES[row.verdict]),
         title_align="left",
-        box=glyphs.box,
         border_style=STYLES[row.verdict],
     )
     console.print()
     console.print(panel)
     if example.replay:
         console.print(Text("Replay it with", style="dim"))
-        command = Text(glyphs.fit(example.replay))
+        command = Text(visible(example.replay))
         console.print(command, soft_wrap=True, crop=False, overflow="ignore")
 
 
@@ -191,5 +187,5 @@ def _facts(example: Counterexample, row: Result) -> list[tuple[str, str]]:
     return facts
 
 
-def _print(console: Console, glyphs: Glyphs, line: str, style: str = "") -> None:
-    console.print(Text(glyphs.fit(line), style=style))
+def _print(console: Console, line: str, style: str = "") -> None:
+    console.print(Text(visible(line), style=style))

@@ -11,8 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from assay.harness.report import controls, intervals, texts, words
-from assay.harness.report.glyphs import Glyphs
-from assay.harness.report.words import Judgements
+from assay.harness.report.texts import visible
+from assay.harness.report.words import SYMBOLS, Judgements
 from assay.harness.results import bibliography
 from assay.harness.results.verdicts import Result, Verdict
 
@@ -29,6 +29,11 @@ BAR_DECADES = 3.0
 
 STRIP_CELLS = 15
 
+STRIP = ("─", "━", "●", "┃")
+"""Four characters: a line, an interval on it, its point, a bound across it."""
+
+EIGHTHS = " ▏▎▍▌▋▊▉█"
+
 ROOMY = 104
 """From this width on, every number has its own column."""
 
@@ -39,13 +44,12 @@ SHORTEST_COUNTS = 14
 """Cells for the counts of a number's verdicts: three of them."""
 
 _RULE = Box("    \n    \n ── \n    \n    \n    \n    \n    \n")
-_ASCII_RULE = Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
 
 
-def _empty(glyphs: Glyphs, claim: str, *headings: str) -> Table:
+def _empty(claim: str, *headings: str) -> Table:
     """A table without rows; ``headings`` are those between verdict and cost."""
     table = Table(
-        box=_ASCII_RULE if glyphs.plain else _RULE,
+        box=_RULE,
         padding=0,
         pad_edge=False,
         show_edge=False,
@@ -63,7 +67,7 @@ def _empty(glyphs: Glyphs, claim: str, *headings: str) -> Table:
     return table
 
 
-def numbers(glyphs: Glyphs, rows: list[Result], width: int) -> Table:
+def numbers(rows: list[Result], width: int) -> Table:
     """A line of ``width`` cells for each claim's number, by document: one of its sentences, and
     how many variants came to what.
     """
@@ -78,13 +82,13 @@ def numbers(glyphs: Glyphs, rows: list[Result], width: int) -> Table:
     document_of = documents.__getitem__
     for (key, title), ids in groupby(sorted(groups, key=document_of), document_of):
         heading = (key, texts.shortened(title, room))
-        table.add_row(*(Text(glyphs.fit(each), style="dim") for each in heading))
+        table.add_row(*(Text(visible(each), style="dim") for each in heading))
         for id in ids:
-            table.add_row(*_number(glyphs, groups[id], room))
+            table.add_row(*_number(groups[id], room))
     return table
 
 
-def _number(glyphs: Glyphs, variants: list[Result], room: int) -> tuple[Text, Text, Text]:
+def _number(variants: list[Result], room: int) -> tuple[Text, Text, Text]:
     """The line of a number: it, one of its sentences in ``room`` cells, and counts of verdicts."""
     sentences = Counter(row.name.partition(" [")[0] for row in variants)
     ((sentence, _),) = sentences.most_common(1)
@@ -92,9 +96,9 @@ def _number(glyphs: Glyphs, variants: list[Result], room: int) -> tuple[Text, Te
     counts = Text()
     for verdict, count in words.tally(variants).items():
         if count:
-            counts.append(f"{count} {glyphs.symbol(verdict)} ", style=STYLES[verdict])
-    name = Text(glyphs.fit(texts.shortened(sentence, room - len(more)))).append(more, "dim")
-    return Text(glyphs.fit(variants[0].id), style="bold"), name, counts
+            counts.append(f"{count} {SYMBOLS[verdict]} ", style=STYLES[verdict])
+    name = Text(visible(texts.shortened(sentence, room - len(more)))).append(more, "dim")
+    return Text(visible(variants[0].id), style="bold"), name, counts
 
 
 def _document(rows: list[Result]) -> tuple[str, str]:
@@ -105,7 +109,6 @@ def _document(rows: list[Result]) -> tuple[str, str]:
 
 
 def laws(
-    glyphs: Glyphs,
     rows: list[Result],
     judgements: Judgements,
     roomy: bool,
@@ -117,59 +120,57 @@ def laws(
     follow below it.
     """
     numbers = (" margin", "observed", "allowed") if roomy else (" margin, numbers",)
-    table = _empty(glyphs, "law", *numbers)
+    table = _empty("law", *numbers)
     for row in rows:
-        observed, allowed = (glyphs.fit(texts.number(n)) for n in (row.observed, row.bound))
-        margin = _margin(glyphs, row)
+        observed, allowed = (visible(texts.number(n)) for n in (row.observed, row.bound))
+        margin = _margin(row)
         if not roomy:
             margin.append(f"\n {observed} of {allowed}", style="dim")
-        claim = _claim(glyphs, row, judgements.get((row.name, row.subject)))
+        claim = _claim(row, judgements.get((row.name, row.subject)))
         if explain:
-            claim.append(glyphs.fit(_sourced(row), keep="\n"), "dim")
+            claim.append(visible(_sourced(row), keep="\n"), "dim")
             for name, text in controls.lines(row):
                 line = f"\n{name}: {texts.clipped(text, MOST_TEXT)}"
-                claim.append(glyphs.fit(line, keep="\n"), "dim")
+                claim.append(visible(line, keep="\n"), "dim")
         table.add_row(
-            Text(glyphs.fit(row.id), style="bold"),
+            Text(visible(row.id), style="bold"),
             claim,
-            _verdict(glyphs, row.verdict),
+            _verdict(row.verdict),
             margin,
             *((observed, allowed) if roomy else ()),
             str(row.examples),
-            glyphs.fit(texts.duration(row.seconds)),
+            visible(texts.duration(row.seconds)),
         )
     return table
 
 
-def findings(
-    glyphs: Glyphs, rows: list[Result], judgements: Judgements, roomy: bool, explain: bool
-) -> Table:
+def findings(rows: list[Result], judgements: Judgements, roomy: bool, explain: bool) -> Table:
     """One row per finding: a picture of its interval, the numbers, and the claim about them.
 
     With ``explain`` the control, additional measurements and tables follow below its name.
     """
     heading = " interval, bound"
-    table = _empty(glyphs, "finding", *((heading, " observed") if roomy else (heading,)))
+    table = _empty("finding", *((heading, " observed") if roomy else (heading,)))
     for row in rows:
         value, span = intervals.estimate(row.observed, row.interval)
-        numbers = Text(" " + glyphs.fit(" ".join(filter(None, (value, span)))))
+        numbers = Text(" " + visible(" ".join(filter(None, (value, span)))))
         # A second limit goes on a line of its own: the names need the room.
         bound = texts.clipped(intervals.claimed(row), 60).replace(" and ", "\n and ")
-        numbers.append(glyphs.fit(f"\n {bound}", keep="\n"), "dim")
-        picture = strip(glyphs, row)
+        numbers.append(visible(f"\n {bound}", keep="\n"), "dim")
+        picture = strip(row)
         if not roomy:
             picture = Text("\n").join([picture, numbers])
-        claim = _claim(glyphs, row, judgements.get((row.name, row.subject)))
+        claim = _claim(row, judgements.get((row.name, row.subject)))
         if explain:
-            claim.append(glyphs.fit(_explained(row) + _sourced(row), keep="\n"), "dim")
+            claim.append(visible(_explained(row) + _sourced(row), keep="\n"), "dim")
         table.add_row(
-            Text(glyphs.fit(row.id), style="bold"),
+            Text(visible(row.id), style="bold"),
             claim,
-            _verdict(glyphs, row.verdict),
+            _verdict(row.verdict),
             picture,
             *((numbers,) if roomy else ()),
             str(row.examples),
-            glyphs.fit(texts.duration(row.seconds)),
+            visible(texts.duration(row.seconds)),
         )
     return table
 
@@ -194,7 +195,7 @@ def _sourced(row: Result) -> str:
     return f"\nsource: {texts.clipped(name, MOST_TEXT)}" if name else ""
 
 
-def strip(glyphs: Glyphs, row: Result) -> Text:
+def strip(row: Result) -> Text:
     """``───━●━─┃     ``: a line for the claimed side, the bound, the interval, its point."""
     text = Text(" ")
     positions = intervals.strip(row, with_control=False)
@@ -205,7 +206,7 @@ def strip(glyphs: Glyphs, row: Result) -> Text:
     def cell(position: float) -> int:
         return min(last, int(position * STRIP_CELLS))
 
-    line, bar, point, bound = glyphs.strip
+    line, bar, point, bound = STRIP
     marks = [(" ", "")] * STRIP_CELLS
 
     def fill(span: intervals.Ends | None, mark: str, style: str) -> None:
@@ -229,24 +230,26 @@ def strip(glyphs: Glyphs, row: Result) -> Text:
     return text
 
 
-def _claim(glyphs: Glyphs, row: Result, judgement: str | None) -> Text:
-    text = Text(glyphs.fit(texts.clipped(row.name, MOST_TEXT)))
+def _claim(row: Result, judgement: str | None) -> Text:
+    text = Text(visible(texts.clipped(row.name, MOST_TEXT)))
     shown_below = row.verdict is Verdict.NOT_APPLICABLE or row.counterexample is not None
     if row.reason and not shown_below:
-        text.append("\n" + glyphs.fit(texts.clipped(row.reason, MOST_TEXT)), "italic")
+        text.append("\n" + visible(texts.clipped(row.reason, MOST_TEXT)), "italic")
     if judgement:
-        text.append("\n" + glyphs.fit(texts.clipped(f"→ {judgement}", MOST_TEXT)), "cyan")
+        text.append("\n" + visible(texts.clipped(f"→ {judgement}", MOST_TEXT)), "cyan")
     return text
 
 
-def _verdict(glyphs: Glyphs, verdict: Verdict) -> Text:
-    return Text(f"{glyphs.symbol(verdict)} {verdict}", style=STYLES[verdict])
+def _verdict(verdict: Verdict) -> Text:
+    return Text(f"{SYMBOLS[verdict]} {verdict}", style=STYLES[verdict])
 
 
-def _margin(glyphs: Glyphs, row: Result) -> Text:
+def _margin(row: Result) -> Text:
     """``+1.3 ██▌``: decades, and a bar as long as their absolute value."""
-    text = Text(f" {glyphs.fit(texts.decades(row)):>5} ")
+    text = Text(f" {visible(texts.decades(row)):>5} ")
     if row.margin is not None and not math.isnan(row.margin):
         filled = min(1.0, abs(row.margin) / BAR_DECADES) * BAR_CELLS
-        text.append(glyphs.bar(filled), style="green" if row.margin > 0 else "red")
+        whole, rest = divmod(round(filled * 8), 8)
+        bar = "█" * whole + (EIGHTHS[rest] if rest else "")
+        text.append(bar, style="green" if row.margin > 0 else "red")
     return text

@@ -22,11 +22,6 @@ class Work:
     address: str
     named: str
 
-    @property
-    def anchor(self) -> str:
-        """Its address in `PAGE`."""
-        return f"{PAGE}#{self.key}"
-
 
 def _document(key: str, title: str, author: str, address: str) -> Work:
     return Work(key, title, author, address, rf"\b{key}\b")
@@ -173,19 +168,10 @@ WORKS = (
 )
 """In the order of `PAGE`."""
 
-NUMBER = re.compile(r"(?<![\d.])(?:0\d\d|\d{4}\.\d{5})(?![\d.])")
-"""Pattern of the number of a document, or of a paper on arXiv."""
-
 
 def cited(source: str) -> list[Work]:
     """The works that a claim's ``source`` names."""
     return [work for work in WORKS if re.search(work.named, source)]
-
-
-def unknown(source: str) -> list[str]:
-    """The numbers in ``source`` that are no work's."""
-    numbers = {work.key.removeprefix("arxiv-") for work in WORKS}
-    return [number for number in NUMBER.findall(source) if number not in numbers]
 
 
 def pieces(source: str) -> list[tuple[str, str]]:

@@ -21,9 +21,8 @@ The first line is the title.  ``Claims`` are numbers of claims, or, where a clai
 only some are meant, ``C2 [static]``, or ``none`` where no claim notices it; ``Types`` are model
 types (as in ``tiny:mamba``) or patterns such as ``gemma*``; ``Met by`` says whom it concerns;
 versions are those of transformers.  ``Fixed in``, which a docstring may leave out, is the version
-that fixed the defect: in that one and in later ones it must not show.  A script has fewer than 40
-lines of code, blank lines and comments aside.  It exits with 1 where the defect shows and with 0
-where it does not.  A script that ends by an exception shows nothing.
+that fixed the defect: in that one and in later ones it must not show.  A script exits with 1 where
+the defect shows and with 0 where it does not.  One that ends by an exception shows nothing.
 
 ``Fix`` says where the library has to change and how, or ``none, because …``.  Line numbers are
 those of the first version in ``Seen in``, unless another is named.  A script with a fix has a
@@ -32,8 +31,6 @@ function ``fix`` that changes the library as an upstream fix would, in memory, a
 
     if "--fixed" in sys.argv:
         fix()
-
-Lines above these, of imports and functions, do not count towards the 40.
 """
 
 from __future__ import annotations
@@ -42,9 +39,7 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterable
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 from packaging.version import Version
@@ -63,9 +58,6 @@ FIXED_IN = "Fixed in"
 MARK = "<!-- Written by: assay defects -->"
 """Marks an index, so that another README is not overwritten."""
 
-MOST_LINES = 39
-"""Lines of code in a script, blank lines, comments, the docstring and the fix aside."""
-
 FIXED = 'if "--fixed" in sys.argv:\n    fix()\n'
 """The lines of a script that apply its fix."""
 
@@ -76,7 +68,6 @@ _KEY = re.compile(rf"({'|'.join((*KEYS, FIXED_IN))}):(?:\s+(.*))?")
 _CLAIM = re.compile(r"([A-Z][0-9]+)(?:\s*\[([^\]]*)\])?")
 _VERSION = re.compile(r"\d+(?:\.\w+)+")
 _RELEASE = re.compile(r"\d+(?:\.\d+)+")
-_SLUG = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
 
 
 @dataclass(frozen=True)
@@ -122,17 +113,6 @@ class Defect:
         """Whether it has a fix."""
         return FIXED in self.source
 
-    def fits(self, model_types: Iterable[str]) -> bool:
-        """Whether its ``Types`` match one of these model types."""
-        return any(fnmatchcase(name, each) for name in model_types for each in self.types)
-
-    def breaks(self, claim: str, name: str) -> bool:
-        """Whether its ``Claims`` list the claim of this number and name."""
-        return any(
-            claim == number and (not variant or name.endswith(f" [{variant}]"))
-            for number, variant in self.claims
-        )
-
 
 def read(folder: Path) -> list[Defect]:
     """Every defect of a folder, by name; `BadInput` names the script and what it lacks."""
@@ -147,8 +127,6 @@ def _read(path: Path) -> Defect:
         tree = ast.parse(source)
     except (OSError, UnicodeDecodeError, SyntaxError, ValueError) as error:
         raise BadInput(f"defect {path}: cannot be read as Python ({error})") from error
-    if not _SLUG.fullmatch(path.stem):
-        raise BadInput(f"defect {path}: a name has letters, digits, '-' and '_' only")
     docstring = ast.get_docstring(tree)
     if not docstring:
         raise BadInput(f"defect {path}: has no docstring")
@@ -165,8 +143,6 @@ def _read(path: Path) -> Defect:
         raise BadInput(f"defect {path}: {FIXED_IN!r} names none: {defect.fields[FIXED_IN]!r}")
     if defect.fixed == defect.fields["Fix"].startswith("none"):
         raise BadInput(f"defect {path}: 'Fix' and its function disagree whether there is a fix")
-    if (lines := _lines(source, tree)) > MOST_LINES:
-        raise BadInput(f"defect {path}: has {lines} lines of code, and at most {MOST_LINES} do")
     return defect
 
 
@@ -177,8 +153,6 @@ def _values(path: Path, text: str) -> dict[str, str]:
     for line in text.splitlines():
         if match := _KEY.match(line):
             key = match[1]
-            if key in values:
-                raise BadInput(f"defect {path}: says {key!r} twice")
             values[key] = (match[2] or "").strip()
         elif key and line.startswith((" ", "\t")) and line.strip():
             values[key] = f"{values[key]} {line.strip()}".strip()
@@ -187,14 +161,6 @@ def _values(path: Path, text: str) -> dict[str, str]:
     if missing := [key for key in KEYS if not values.get(key)]:
         raise BadInput(f"defect {path}: its docstring does not say {', '.join(missing)}")
     return values
-
-
-def _lines(source: str, tree: ast.Module) -> int:
-    """Lines after the docstring and the fix that are neither blank nor a comment."""
-    after = source.splitlines()[tree.body[0].end_lineno :]
-    if FIXED in source:
-        after = source.partition(FIXED)[2].splitlines()
-    return sum(1 for line in after if line.strip() and not line.strip().startswith("#"))
 
 
 @dataclass(frozen=True)

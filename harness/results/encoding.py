@@ -6,10 +6,19 @@ from typing import Any, TypeVar
 
 import msgspec
 import numpy as np
+from msgspec import Struct
 
 from assay.harness.results.arrays import pack, unpack
 
 T = TypeVar("T")
+
+
+class Record(Struct, forbid_unknown_fields=True):
+    """An object of the published JSON: it has exactly these keys."""
+
+
+class FrozenRecord(Struct, frozen=True, forbid_unknown_fields=True):
+    """A `Record` that does not change, so that it may be a default."""
 
 
 class Unreadable(ValueError):

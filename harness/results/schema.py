@@ -1,18 +1,17 @@
-"""The JSON report of a run: its schema, and how it is written and read."""
+"""The JSON report of a run: what it holds, and how it is written and read."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Final, Literal
 
 import msgspec
-from msgspec import UNSET, Struct, UnsetType, field
+from msgspec import field
 
 from assay.harness.results import bibliography
-from assay.harness.results.encoding import Unreadable, decode, encode
+from assay.harness.results.encoding import Record, Unreadable, decode, encode
 from assay.harness.results.errors import BadInput
-from assay.harness.results.json_schema import Count, Name, Record, says, schema
 from assay.harness.results.outputs import replace_file
 from assay.harness.results.records import RunRecord
 from assay.harness.results.verdicts import Claim, Result
@@ -21,71 +20,21 @@ VERSION: Final = 1
 """Version of the report's schema, raised when a key goes or changes meaning, not for a new key."""
 
 
-class Control(Record):
-    """A control of a law: what the same check must reject."""
-
-    says: Annotated[str, says("What it is, in words.")]
-    rejected: Annotated[Count, says("How often the check rejected it.")]
-    tried: Annotated[Count, says("How often it was run.")]
-    margin: Annotated[
-        float, says("How far beyond its bound at best, in powers of ten, at most 16.")
-    ]
-    excuse: Annotated[str, says("Why it was not run on this model; or not there.")] | UnsetType = (
-        field(default=UNSET, name="does not apply")
-    )
-
-
-class Counted(Record):
-    """The smallest error that a law which counts can see."""
-
-    what: Annotated[str, says("What is wrong, such as an element that is not finite.")]
-    injected: Annotated[Count, says("How often it was injected.")]
-    seen: Annotated[Count, says("How often it was rejected.")]
-
-
-class Details(Struct):
-    """What else a claim measured: any names, and some that mean the same in every law."""
-
-    controls: Annotated[dict[str, Control], says("Of a law: its controls.")] | UnsetType = UNSET
-    leak: (
-        Annotated[
-            float | None,
-            says("Of a law: the smallest leak that was rejected, relative to a row; null: none."),
-        ]
-        | UnsetType
-    ) = field(default=UNSET, name="sees a leak of")
-    goal: (
-        Annotated[float, says("Of a law: the leak that it must see, or it is inconclusive.")]
-        | UnsetType
-    ) = field(default=UNSET, name="must see a leak of")
-    one: Annotated[Counted, says("Of a law that counts.")] | UnsetType = field(
-        default=UNSET, name="sees one"
-    )
-    judged: Annotated[str, says("Of a law: what its results are compared with.")] | UnsetType = (
-        field(default=UNSET, name="judged by")
-    )
-
-
 class Work(Record):
-    """A document, a paper or a documentation."""
+    """A document, a paper or a documentation: where it is to be read."""
 
-    title: Annotated[Name, says("Its title.")]
-    author: Annotated[Name, says("Who wrote it, as far as it says.")]
-    address: Annotated[Name, says("Where it is to be read.")]
+    title: str
+    author: str
+    address: str
 
 
 class Report(Record):
-    """Which claims hold on which models, with numbers."""
+    """Which claims hold on which models, with numbers; docs/schema.md describes it."""
 
-    schema: Annotated[Literal[1], says("Version of this schema.")]
-    run: Annotated[RunRecord, says("The run.")]
-    claims: Annotated[list[Claim], says("In the order in which they ended.")]
-    bibliography: Annotated[
-        dict[str, Work], says("The works that the claims' sources name, by key.")
-    ] = field(default_factory=dict)
-
-
-SCHEMA = schema(Report, "Assay's report", Details)
+    schema: Literal[1]
+    run: RunRecord
+    claims: list[Claim]
+    bibliography: dict[str, Work] = field(default_factory=dict)
 
 
 def document(run: RunRecord, results: Iterable[Result]) -> str:

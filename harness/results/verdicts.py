@@ -6,14 +6,14 @@ import math
 import re
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 from msgspec import field
 from msgspec.structs import astuple
 
 from assay.harness.results.arrays import Array, Plot
-from assay.harness.results.json_schema import Count, FrozenRecord, Name, Record, says
+from assay.harness.results.encoding import FrozenRecord, Record
 
 
 class Verdict(StrEnum):
@@ -105,19 +105,20 @@ def margin(observed: float, bound: float) -> float:
 
 
 class Counterexample(Record):
-    """The smallest example found on which a law does not hold."""
+    """The smallest example found on which a law does not hold.
 
-    inputs: Annotated[dict[str, str], says("The draws, as text by label.")] = field(
-        default_factory=dict
-    )
-    observed: Annotated[float | None, says("The number that was compared.")] = None
-    allowed: Annotated[float | None, says("What it was compared with.")] = None
-    where: Annotated[str, says("Where it was observed.")] = ""
-    cause: Annotated[str, says("What breaks the law, where the example tells; or empty.")] = ""
-    blob: Annotated[
-        str | None, says("The example as --replay takes it; null where a command has it.")
-    ] = None
-    replay: Annotated[str, says("The command that runs it again; or empty.")] = ""
+    ``inputs`` are the draws as text, by label; ``cause`` is what breaks the law, where the example
+    tells; ``blob`` is the example as ``--replay`` takes it, None where the command ``replay`` has
+    it.
+    """
+
+    inputs: dict[str, str] = field(default_factory=dict)
+    observed: float | None = None
+    allowed: float | None = None
+    where: str = ""
+    cause: str = ""
+    blob: str | None = None
+    replay: str = ""
 
     @property
     def lines(self) -> list[str]:
@@ -131,75 +132,33 @@ class Counterexample(Record):
 
 
 class Foreseen(FrozenRecord, frozen=True):
-    """What says that a claim comes to its verdict."""
+    """What says that a claim comes to its verdict: the words of a file of expectations, and the
+    defect of the library that is the reason, by its script in docs/defects.
+    """
 
-    reason: Annotated[str, says("Why, in the words of the file of expectations.")] = ""
-    defect: Annotated[
-        str, says("A defect of the library that is the reason: its script in docs/defects.")
-    ] = ""
+    reason: str = ""
+    defect: str = ""
 
 
 class Claim(FrozenRecord, frozen=True):
-    """One claim on one subject."""
+    """One claim on one subject; docs/schema.md says what each key means."""
 
-    id: Annotated[Name, says("The claim's lasting number, such as C2.")]
-    name: Annotated[Name, says("The claim in words; several may share a number.")]
-    kind: Annotated[
-        Kind, says("law: follows from the architecture; finding: about particular weights.")
-    ]
-    subject: Annotated[Name, says("The model: a key of the run's subjects.")]
-    verdict: Annotated[Verdict, says("What it came to.")]
-    observed: Annotated[
-        float | None,
-        says(
-            "What was measured, in the claim's own unit (most laws: a relative difference), on "
-            "the counterexample, else on the example with the least margin; null: not measured, "
-            "or not finite."
-        ),
-    ] = None
-    bound: Annotated[float | None, says("What is allowed there, in the unit of observed.")] = None
-    margin: Annotated[
-        float | None,
-        says(
-            "Law: log10(bound / observed), in powers of ten: positive inside the bound. Finding: "
-            "how far the interval clears the bound, in half-widths. Cut off at ±16.",
-            extra_json_schema={"minimum": -DECADES, "maximum": DECADES},
-        ),
-    ] = None
-    interval: Annotated[
-        tuple[float | None, float | None] | None,
-        says(
-            "95 % confidence interval of observed, lower end first; a null end is not finite. "
-            "Laws have none."
-        ),
-    ] = None
-    examples: Annotated[Count, says("Inputs tried.")] = 0
-    seconds: Annotated[
-        float,
-        says("Time spent on the claim, in seconds.", extra_json_schema={"minimum": 0}),
-    ] = 0.0
-    reason: Annotated[
-        str, says("Why it did not apply, was not decided, or differs; or empty.")
-    ] = ""
-    counterexample: Annotated[Counterexample | None, says("Of a broken law.")] = None
-    details: Annotated[
-        dict[str, Any],
-        says(
-            "What else the claim measured, by its own names.",
-            extra_json_schema={"$ref": "#/$defs/Details"},
-        ),
-    ] = field(default_factory=dict)
-    source: Annotated[
-        str,
-        says(
-            "Where the claim comes from: documents by their keys in bibliography, and the place "
-            "in them."
-        ),
-    ] = ""
-    expected: Annotated[
-        Foreseen | None,
-        says("What expects the verdict, and why; null: no entry of a file of expectations."),
-    ] = None
+    id: str
+    name: str
+    kind: Kind
+    subject: str
+    verdict: Verdict
+    observed: float | None = None
+    bound: float | None = None
+    margin: float | None = None
+    interval: tuple[float | None, float | None] | None = None
+    examples: int = 0
+    seconds: float = 0.0
+    reason: str = ""
+    counterexample: Counterexample | None = None
+    details: dict[str, Any] = field(default_factory=dict)
+    source: str = ""
+    expected: Foreseen | None = None
 
 
 def _plain(value: Any) -> Any:

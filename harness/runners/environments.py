@@ -79,12 +79,10 @@ class Environment:
 def prepare(folder: Path, requirements: Sequence[str]) -> Environment:
     """The environment in ``folder`` with ``requirements``; built unless it exists.
 
-    Raises `CannotInstall`, and `BadInput` where the folder holds something else or is damaged.
+    Raises `CannotInstall`, and `BadInput` where the folder holds something else.
     """
     recipe = _recipe(requirements)
     if (existing := _read(folder / MARK)) is not None and existing.get("asked") == recipe:
-        if damage := _damage(folder, existing["versions"]):
-            raise BadInput(f"{folder}: is damaged ({damage}); remove it, and it is made again")
         return Environment(_python(folder), existing["versions"])
     if files := [each for each in (folder, *folder.parents) if each.is_file()]:
         raise BadInput(f"{files[0]}: is a file; give a folder for the environments")
@@ -104,18 +102,6 @@ def prepare(folder: Path, requirements: Sequence[str]) -> Environment:
         shutil.rmtree(folder, ignore_errors=True)
         raise
     return Environment(_python(folder), versions)
-
-
-def _damage(folder: Path, versions: dict[str, str]) -> str:
-    """What has changed in an environment since it was built; empty if nothing has."""
-    try:
-        present = _versions(_python(folder), [*versions, "pytest"])
-    except (CannotInstall, OSError) as error:
-        return str(error)
-    if lacking := [name for name in (*versions, "pytest") if name not in present]:
-        return f"no package {lacking[0]}"
-    wrong = [name for name in versions if present[name] != versions[name]]
-    return ", ".join(f"{name} is {present[name]}, was {versions[name]}" for name in wrong)
 
 
 def default_folder() -> Path:

@@ -128,9 +128,9 @@ class Settings:
 class Request:
     """One run of claims: with which Python, on which models, with which settings.
 
-    Its results go to ``evidence``, by default a file that is removed afterwards.  It runs in
-    ``folder``, by default the clone.  ``pytest_arguments`` are further arguments, ``variables``
-    further environment variables; the run is killed after ``patience`` seconds.  Pytest's output
+    Its results go to ``evidence``, by default a file that is removed afterwards.  It runs in the
+    clone.  ``pytest_arguments`` are further arguments, ``variables`` further environment
+    variables; the run is killed after ``patience`` seconds.  Pytest's output
     goes to ``show`` if that is set, else it is appended to the file ``log``; then the run is
     killed if this process dies.
     """
@@ -139,7 +139,6 @@ class Request:
     models: Sequence[str]
     settings: Settings
     evidence: Path | None = None
-    folder: Path | None = None
     pytest_arguments: Sequence[str] = ()
     variables: Mapping[str, str] = field(default_factory=dict)
     patience: float | None = None
@@ -149,15 +148,11 @@ class Request:
     @property
     def command(self) -> list[str]:
         """The command line of the run."""
-        models = self.models
-        if self.folder is None:  # it runs in the clone, but relative paths start here
-            models = [os.path.abspath(m) if os.path.exists(m) else m for m in models]
+        # It runs in the clone, but relative paths start here.
+        models = [os.path.abspath(m) if os.path.exists(m) else m for m in self.models]
         leash = [] if self.show else ["-p", "assay.harness.runners.leash"]
-        # Without a path pytest takes the claims of the folder that it runs in: those of the clone.
-        elsewhere = self.folder is not None and not self.settings.paths
         return [
             *(str(self.python), "-m", "pytest", *leash, "-p", "no:cacheprovider"),
-            *([str(ROOT / "claims")] if elsewhere else []),
             *self.settings.arguments(),
             *(f"--model={model}" for model in models),
             *([] if self.evidence is None else [f"--evidence={self.evidence}"]),
@@ -205,7 +200,7 @@ def process(request: Request) -> int:
         (request.log or Path(os.devnull)).open("ab") as log,
         subprocess.Popen(
             request.command,
-            cwd=request.folder or ROOT,
+            cwd=ROOT,
             env=request.environment,
             stdin=None if request.show else subprocess.PIPE,  # see `harness.runners.leash`
             stdout=request.show or log,

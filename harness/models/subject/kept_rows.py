@@ -1,6 +1,6 @@
 """Rows of plain passes, computed once for each prompt that laws share and then kept.
 
-Small ones stay in memory, others in a temporary file without a name, which is gone with the
+Small ones stay in memory, others in temporary files without a name, which are gone with the
 process, however it ends.  A pass is looked up inside `reused` only: what a law observes is always
 computed.
 """
@@ -8,12 +8,11 @@ computed.
 from __future__ import annotations
 
 import hashlib
-import math
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -29,8 +28,8 @@ if TYPE_CHECKING:
 IN_MEMORY = 1 << 26
 """Bytes of rows kept in memory for each model, and as many for its float64 reference."""
 
-IN_FILE = 1 << 31
-"""Bytes of rows kept in a file, likewise."""
+ON_DISK = 1 << 31
+"""Bytes of rows kept on disk, likewise."""
 
 _KEPT = "_kept_rows"
 """The attribute of a subject that holds its `KeptRows`."""
@@ -44,75 +43,54 @@ class KeptRows:
 
     open: bool = False
     memory: int = 0
+    disk: int = 0
     spared: list[int] = field(default_factory=lambda: [0, 0])
     _passes: dict[Key, tuple[dict[str, _Entry], tuple[str, ...]]] = field(default_factory=dict)
-    _file: Any = None
-    _end: int = 0
 
     def find(self, key: Key, tokens: int) -> Output | None:
         """The output of a pass over ``tokens``, if it is kept and nothing has changed it."""
         if key not in self._passes:
             return None
         entries, pooled = self._passes[key]
-        tensors = {name: each.tensor(self._file) for name, each in entries.items()}
-        rows = {name: tensor for name, tensor in tensors.items() if tensor is not None}
-        if len(rows) < len(entries):
+        if any(kept._version != version for kept, version, _ in entries.values()):
             return None
         self.spared[0] += 1
         self.spared[1] += tokens
+        rows = {name: kept.to(device) for name, (kept, _, device) in entries.items()}
         return Output(Rows(rows), pooled=pooled)
 
     def keep(self, key: Key, output: Output) -> None:
         """Keep the output of a pass, as far as there is room."""
         entries: dict[str, _Entry] = {}
         for name, tensor in output.rows.tensors.items():
-            size = tensor.numel() * tensor.itemsize
+            size, kept = tensor.numel() * tensor.itemsize, tensor
             if self.memory + size <= IN_MEMORY:
                 self.memory += size
-                entries[name] = _Entry(tensor, tensor._version)
-            elif (start := self._written(tensor, size)) is not None:
-                entries[name] = _Entry(start=start, like=tensor.new_empty(0), shape=tensor.shape)
+            elif self.disk + size <= ON_DISK:
+                self.disk += size
+                try:
+                    kept = _mapped(tensor)
+                except OSError:  # a full disk: computed again instead
+                    self.disk = ON_DISK
+                    return
             else:
                 return
+            entries[name] = kept, kept._version, tensor.device
         self._passes[key] = entries, output.pooled
 
-    def _written(self, tensor: Tensor, size: int) -> int | None:
-        """Where in the file the tensor is now; None where there is no room."""
-        if self._end + size > IN_FILE:
-            return None
-        try:
-            if self._file is None:
-                self._file = tempfile.TemporaryFile(prefix="assay-")  # noqa: SIM115
-            self._file.seek(self._end)
-            self._file.write(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data)
-            self._file.flush()
-        except OSError:  # a full disk: computed again instead
-            self._end = IN_FILE
-            return None
-        self._end += size
-        return self._end - size
+
+_Entry = tuple[Tensor, int, torch.device]
+"""A kept tensor, its version, and the device that it is looked up on."""
 
 
-@dataclass
-class _Entry:
-    """One tensor: itself, or where it is in the file, with an empty one of its kind."""
-
-    held: Tensor | None = None
-    version: int = 0
-    start: int = 0
-    like: Tensor | None = None
-    shape: tuple[int, ...] = ()
-
-    def tensor(self, file: Any) -> Tensor | None:
-        """The tensor; None where it has been written to since."""
-        if self.held is not None:
-            return self.held if self.held._version == self.version else None
-        if self.like is None:
-            return None
-        size = math.prod(self.shape) * self.like.itemsize
-        file.seek(self.start)
-        raw = torch.from_numpy(np.frombuffer(bytearray(file.read(size)), dtype=np.uint8))
-        return raw.view(self.like.dtype).view(self.shape).to(self.like.device)
+def _mapped(tensor: Tensor) -> Tensor:
+    """The same numbers on the CPU, in a file without a name; raises OSError."""
+    raw = tensor.detach().cpu().contiguous().view(torch.uint8).numpy()
+    with tempfile.TemporaryFile(prefix="assay-") as file:
+        file.write(raw.data)
+        file.flush()
+        mapped = np.memmap(file, dtype=np.uint8, mode="r+", shape=raw.shape)
+    return torch.from_numpy(mapped).view(tensor.dtype)
 
 
 def of(subject: Subject) -> KeptRows:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 
@@ -19,16 +21,18 @@ FOUR = claims.test_some_states_of_different_tokens_are_the_same_in_4_bits
 
 
 @pytest.mark.parametrize(
-    ("made", "came", "depth"),
+    ("made", "came", "depth", "why"),
     [
-        (lambda: toy("gpt2"), Verdict.UPHELD, "all blocks"),
-        (lambda: alike(0.01), Verdict.UPHELD, "one block"),
-        (lambda: alike(1e-7), Verdict.REFUTED, "all blocks"),
+        (lambda: toy("gpt2"), Verdict.UPHELD, "all blocks", ""),
+        (lambda: alike(0.01), Verdict.UPHELD, "one block", ""),
+        (lambda: alike(1e-6), Verdict.REFUTED, "all blocks", "0 of"),
+        (lambda: alike(0.0), Verdict.REFUTED, "all blocks", r"(\d+) of \1 such pairs"),
     ],
 )
-def test_e29_hangs_on_how_far_apart_tokens_are(made, came, depth):
+def test_e29_hangs_on_how_far_apart_tokens_are(made, came, depth, why):
     result = verdict(APART, made(), arguments={"depth": depth})
     assert result.verdict is came, result.interval
+    assert re.match(why, result.reason)
     assert result.details["control value"] == 0.0
 
 

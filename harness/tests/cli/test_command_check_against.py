@@ -7,12 +7,12 @@ import shutil
 from functools import partial
 from pathlib import Path
 
-import jsonschema
+import msgspec
 import pytest
 
 from assay.fixtures import families
 from assay.harness.results.evidence import Evidence
-from assay.harness.results.schema import SCHEMA
+from assay.harness.results.schema import Report
 from assay.harness.results.verdicts import Verdict
 from assay.harness.tests.support.folders import edit_json
 from assay.harness.tests.support.inverted import Run
@@ -49,7 +49,7 @@ def test_two_kernels_of_one_model_agree(check, tmp_path):
     assert "attention sdpa" in outcome.lines[0]
     assert "attention eager" in outcome.lines[1]
     written = json.loads(report.read_text())
-    jsonschema.validate(written, SCHEMA)
+    msgspec.convert(written, Report)
     assert [claim["verdict"] for claim in written["claims"]] == ["upheld", "upheld"]
     assert list(written["run"]["subjects"]) == ["tiny:gpt2", "tiny:gpt2 (against)"]
     assert written["claims"][0]["details"]["next tokens"]["top-1 agreement"] == 1.0

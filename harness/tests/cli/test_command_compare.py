@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 
-from jsonschema import Draft202012Validator
-
-from assay.harness.comparison.document import SCHEMA
 from assay.harness.results import schema
 from assay.harness.results.evidence import Evidence
 from assay.harness.tests.support.compared import MODEL
@@ -22,11 +19,9 @@ def test_a_regression_the_other_way_round_is_a_gain(before, after, capsys):
     assert "no regression, no drift in 7 claims" in printed(capsys)
 
 
-def test_the_json_is_as_its_schema_has_it(before, after, capsys):
+def test_the_json_has_flips_drifts_and_what_is_gone(before, after, capsys):
     assert compare(before, after, "--json") == 1
     document = json.loads(capsys.readouterr().out)
-    Draft202012Validator.check_schema(SCHEMA)
-    Draft202012Validator(SCHEMA).validate(document)
     assert [(each["id"], each["flip"]) for each in document["flips"]] == [
         ("C0", "regression"),
         ("C1", "lost"),
@@ -57,7 +52,6 @@ def test_a_report_is_a_run_without_samples(before, after, tmp_path, capsys):
             schema.write_json(paths[-1], run, store.results(run.id))
     assert compare(*paths, "--json") == 1
     diff = json.loads(capsys.readouterr().out)
-    Draft202012Validator(SCHEMA).validate(diff)
     assert [each["id"] for each in diff["flips"]] == ["C0", "C1"]
     assert [each["id"] for each in diff["unjudged"]] == ["C2"]
     assert diff["judged"] == 0

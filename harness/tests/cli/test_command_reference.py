@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import jsonschema
+import msgspec
 import pytest
 import torch
 from safetensors import safe_open
@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 
 from assay.fixtures import families
 from assay.harness.cli import main as command_line
-from assay.harness.results.schema import SCHEMA
+from assay.harness.results.schema import Report
 
 MODEL = "tiny:llama"
 
@@ -64,7 +64,7 @@ def test_the_model_itself_agrees_in_every_dtype(assay, reference, dtype, tmp_pat
     assert (outcome.exit, outcome.last) == (0, "upheld"), outcome.output
     assert "compared: outputs alone" in outcome.output
     written = json.loads((tmp_path / "o.json").read_text())
-    jsonschema.validate(written, SCHEMA)
+    msgspec.convert(written, Report)
     assert written["claims"][0]["details"]["against"] == str(reference)
     assert list(written["run"]["subjects"]) == [MODEL]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 
 import pytest
 import torch
@@ -172,18 +171,16 @@ def test_nothing_is_expected_of_a_planted_model(tmp_path):
 
 
 def test_the_catalogue_is_listed(capsys):
-    assert harness_main.main(["faults", "--json"]) == 0
-    listed = json.loads(capsys.readouterr().out)
-    assert [row["name"] for row in listed] == list(faults.FAULTS)
-    assert {"name", "says", "needs", "caught by"} == set(listed[0])
     assert harness_main.main(["faults"]) == 0
-    assert f"{len(faults.FAULTS)} faults" in capsys.readouterr().out
+    listed = capsys.readouterr().out
+    assert all(name in listed for name in faults.FAULTS)
+    assert f"{len(faults.FAULTS)} faults" in listed
 
 
 @pytest.mark.nightly
 def test_the_catalogue_says_what_a_model_lacks(capsys):
-    code = command.main(["--model", "tiny:mamba2", "--json"], lambda *_: toy("mamba2"))
-    assert code == 0
-    lacks = {row["name"]: row["lacks"] for row in json.loads(capsys.readouterr().out)}
-    assert lacks["state-lost-in-chunks"] == ""
-    assert lacks["cache-stale"].startswith("kv-cache: ")
+    assert command.main(["--model", "tiny:mamba2"], lambda *_: toy("mamba2")) == 0
+    listed = capsys.readouterr().out
+    assert "✓ state-lost-in-chunks" in listed
+    assert "– cache-stale" in listed
+    assert "kv-cache: " in listed

@@ -14,12 +14,12 @@ from assay.harness.tests.support.fuzzing import cases
 from assay.harness.tests.support.mutations import arguments, tomls
 
 VALID: dict[str, list[str]] = {
-    "compare": ["before.sqlite@1", "after.sqlite@-1", "--html=out.html", "--least=0.5"],
+    "compare": ["before.sqlite@1", "after.sqlite@-1", "--least=0.5"],
     "defects": ["defects"],
     "explain": ["C2"],
-    "faults": ["--json", "--model=tiny:gpt2", "--dtype=float32"],
+    "faults": ["--model=tiny:gpt2", "--dtype=float32"],
     "invert": ["--model=model", "--ids=5,17,3", "--depth=1", "--method=descent", "--steps=9"],
-    "kills": ["--family=gpt2", "--extent=named", "--json=out.json", "--report=out.html"],
+    "kills": ["--family=gpt2", "--extent=named", "--json=out.json"],
     "list": ["--json"],
     "merge": ["out.sqlite", "before.sqlite", "after.sqlite"],
     "reference": ["model", "--out=ref.safetensors", "--dtype=float32"],

@@ -109,11 +109,11 @@ def test_rows_in_the_file_are_the_same(monkeypatch, dtype):
         assert torch.equal(kept[name], tensor)
 
 
-@pytest.mark.parametrize("limit", ["the file's", "the disk's"])
+@pytest.mark.parametrize("limit", ["ours", "the disk's"])
 def test_what_has_no_room_is_computed_again(monkeypatch, limit):
     monkeypatch.setattr(kept_rows, "IN_MEMORY", 0)
-    if limit == "the file's":
-        monkeypatch.setattr(kept_rows, "IN_FILE", 100)
+    if limit == "ours":
+        monkeypatch.setattr(kept_rows, "ON_DISK", 100)
     else:
 
         def full(**_):

@@ -1,4 +1,4 @@
-"""`--budget` and `--dry-run`."""
+"""`--budget`."""
 
 from __future__ import annotations
 
@@ -18,20 +18,6 @@ from assay.harness.results.expectations import judge
 from assay.harness.results.verdicts import BUDGET, LEFT_OUT, Kind, Result, Verdict
 from assay.harness.tests.support.sessions import Project, law
 from assay.harness.tests.support.toys import toy
-
-
-def test_a_dry_run_lists_what_applies_and_checks_nothing(project: Project) -> None:
-    project.claims(law(1), law(2).replace('"law 2")', '"law 2", needs=["bidirectional"])'))
-    run, refused = project.runs(["--dry-run"], ["--dry-run", "--json=out.json"])
-    assert refused.refused("--dry-run: writes nothing; leave out --json")
-    assert run.exit == 0
-    assert "1 laws and 0 findings apply" in run.output
-    assert "8 × law 1" in run.output
-    assert "does not apply: law 2 (bidirectional" in run.output
-    assert "upheld" not in run.output
-    assert project.ran == []
-    assert "evidence.sqlite" not in project.files()
-
 
 USED_UP = """
 import assay.harness.plugin.budget

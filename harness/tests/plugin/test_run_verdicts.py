@@ -6,11 +6,11 @@ import json
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
-from jsonschema import Draft202012Validator
+import msgspec
 
 from assay.harness.results import schema
 from assay.harness.results.evidence import Evidence
-from assay.harness.results.schema import SCHEMA
+from assay.harness.results.schema import Report
 from assay.harness.tests.support.sessions import Project, law
 
 HOLDS, BROKEN = law(1), law(2, "draw(st.floats(2, 3), 'a number')")
@@ -35,7 +35,7 @@ def test_every_verdict_is_counted_shown_and_written_down(project: Project) -> No
     assert "the cache holds keys and values" in run.output
     assert "the control passed too: twice what is allowed" in run.output
     written = project.json("a/b/out.json")
-    Draft202012Validator(SCHEMA).validate(written)
+    msgspec.convert(written, Report)
     verdicts = ["upheld", "refuted", "inconclusive", "not applicable"]
     assert [claim["verdict"] for claim in written["claims"]] == verdicts
     assert [claim["name"] for claim in written["claims"]] == [f"law {n}" for n in (1, 2, 3, 4)]
@@ -55,19 +55,10 @@ def test_every_verdict_is_counted_shown_and_written_down(project: Project) -> No
 
 
 def read_by_machines(path: Path, counterexample: dict) -> None:
-    """JUnit has each claim's verdict as properties in plain text, and the failure in lines."""
+    """JUnit has a failure in lines for each claim that is not as expected."""
     cases = list(ElementTree.parse(path).getroot().iter("testcase"))
-    properties = [{p.get("name"): p.get("value") for p in case.iter("property")} for case in cases]
-    verdicts = ["upheld", "refuted", "inconclusive", "not applicable"]
-    assert [facts["verdict"] for facts in properties] == verdicts
-    assert [facts["claim"] for facts in properties] == ["X1", "X2", "X3", "X4"]
-    assert float(properties[0]["observed"]) == 0.5
-    assert properties[1]["replay"] == counterexample["replay"]
-    assert "{" not in ElementTree.tostring(cases[0], encoding="unicode")
     assert [case.find("failure") is not None for case in cases] == [False, True, True, False]
-    assert (
-        cases[3].find("skipped").get("message") == "missing capability: " + properties[3]["reason"]
-    )
+    assert cases[3].find("skipped").get("message").startswith("missing capability: ")
     failure = cases[1].find("failure").text
     assert "a number: 2.0" in failure
     assert f"replay: {counterexample['replay']}" in failure

@@ -153,15 +153,6 @@ def test_fields_of_config_json_that_a_model_does_not_honour_stand_below_its_name
     assert lines[6] in render(run, [one(subject="x")])
 
 
-def test_an_ascii_terminal_gets_ascii() -> None:
-    stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-    print_table(Console(file=stream, width=80), sample_run(), [*sample(), one(name="ein Maß")])
-    stream.flush()
-    text = stream.buffer.getvalue().decode("ascii")  # type: ignore[attr-defined]
-    assert "+ upheld" in text
-    assert "ein Ma\\xdf" in text
-
-
 def test_tokens_cannot_steer_the_terminal() -> None:
     drawn = {"\x1b[2J": "\x1b]0;title\x07 \u202e \ud800 [red]x[/red]"}
     example = replace(COUNTEREXAMPLE, inputs=drawn)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 import re
 import subprocess
@@ -12,11 +11,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rich.console import Console
 
 from assay.harness.checking.samples import Sample
 from assay.harness.report import intervals
-from assay.harness.report.glyphs import Glyphs
 from assay.harness.report.terminal_tables import strip
 from assay.harness.results.arrays import Plot
 from assay.harness.results.encoding import decode, encode
@@ -28,7 +25,7 @@ from assay.harness.tests.support.sample_runs import LAWS, sample
 
 def drawn(row: Result) -> str:
     """The picture of ``row`` in a terminal's cells."""
-    return strip(Glyphs(Console(file=io.StringIO())), row).plain
+    return strip(row).plain
 
 
 @pytest.mark.parametrize(

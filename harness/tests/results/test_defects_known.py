@@ -13,6 +13,9 @@ from assay.harness.results import defects
 
 DEFECTS = defects.read(FOLDER)
 
+MOST_LINES = 39
+"""Lines of code in a script; blank lines, comments, the docstring and the fix aside."""
+
 FAST = (
     "bamba_positions_restart",
     "cohere_compass_cannot_be_built_from_defaults",
@@ -37,6 +40,16 @@ def test_every_script_needs_the_library_only_and_says_what_it_saw():
         assert {module.partition(".")[0] for module in modules} <= allowed, defect.slug
         for word in ("expected: ", "observed: ", "sys.exit("):
             assert defect.source.count(word) == 1, (defect.slug, word)
+
+
+def test_every_script_is_short():
+    for defect in DEFECTS:
+        end = ast.parse(defect.source).body[0].end_lineno
+        lines = defect.source.splitlines()[end:]
+        if defect.fixed:
+            lines = defect.source.partition(defects.FIXED)[2].splitlines()
+        code = [line for line in lines if line.strip() and not line.strip().startswith("#")]
+        assert len(code) <= MOST_LINES, defect.slug
 
 
 @pytest.mark.nightly

@@ -124,18 +124,6 @@ def test_values_are_in_one_piece_and_only_what_is_set_is_given():
     ]
 
 
-def test_a_run_in_another_folder_is_of_the_clones_claims(tmp_path):
-    claims = str(runner.ROOT / "claims")
-    here = request(tmp_path, "")
-    assert claims not in here.command  # it runs in the clone, whose settings name them
-    there = dataclasses.replace(here, folder=tmp_path)
-    assert claims in there.command
-    some = dataclasses.replace(SETTINGS, paths=["claims/cache/test_cache.py"])
-    command = dataclasses.replace(there, settings=some).command
-    assert f"{claims}/cache/test_cache.py" in command
-    assert claims not in command
-
-
 @pytest.mark.parametrize(
     ("more", "same"),
     [
