@@ -83,6 +83,25 @@ def test_the_headline_counts_laws_or_without_them_findings(
     assert words.headline(results) == sentence
 
 
+@pytest.mark.parametrize(
+    ("counts", "sentence"),
+    [
+        ({"NOT_APPLICABLE": 2}, ""),
+        ({"REFUTED": 1}, "The one finding is refuted."),
+        (
+            {"UPHELD": 1, "REFUTED": 1, "INCONCLUSIVE": 2, "NOT_APPLICABLE": 1},
+            "Of 4 findings, 1 is upheld, 1 is refuted and 2 are inconclusive.",
+        ),
+    ],
+)
+def test_beside_laws_one_sentence_counts_the_findings(
+    counts: dict[str, int], sentence: str
+) -> None:
+    findings = _all(finding(), **counts)
+    assert words.of_findings([*sample(broken=False)[: len(LAWS)], *findings]) == sentence
+    assert words.of_findings(findings) == ""
+
+
 def test_claims_come_in_the_catalogues_order() -> None:
     groups = words.by_subject(sample_run(), sample()[::-1])
     ids = [result.id for result in groups[LARGE]]
