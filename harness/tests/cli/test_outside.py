@@ -12,18 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from assay.harness.tests.support.sessions import END, PACKAGE, ROOT
+from assay.harness.tests.support.sessions import PACKAGE, ROOT, commands_in
 
 EXAMPLE = ROOT / "docs" / "example-claims"
-
-RUN = f"""
-import json, sys
-from assay.harness.cli.main import main
-for words in json.loads(sys.argv[1]):
-    code = main(words)
-    print(f"\\n{{int(code)}}{END}", end="", flush=True)
-"""
-"""Runs several commands in one process, which loads the libraries once."""
 
 LAW = """
 import assay
@@ -60,32 +51,20 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "packages"
 
 
-def run(folder: Path, *commands: list[str], packages: Path | None = None) -> list[tuple[int, str]]:
-    """The exit code and the output of each command, run in ``folder``."""
+def run(
+    folder: Path, *commands: list[str], packages: Path | None = None, program: str = "assay"
+) -> list[tuple[int, str]]:
+    """The exit code and the output of each command in ``folder``, in a process of its own.
+
+    The ``packages`` are installed there.
+    """
     folder.mkdir(exist_ok=True)
-    done = start(folder, ["-c", RUN, json.dumps(commands)], packages)
-    parts = [part.rpartition("\n") for part in done.stdout.split(END)[:-1]]
-    assert len(parts) == len(commands), done.stdout + done.stderr
-    return [(int(code), output) for output, _, code in parts]
-
-
-def start(
-    folder: Path, words: list[str], packages: Path | None = None
-) -> subprocess.CompletedProcess[str]:
-    """Python with these arguments, in ``folder``, where the ``packages`` are installed too."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "CI"))}
     path = os.pathsep.join(str(each) for each in (PACKAGE, packages) if each is not None)
-    kept |= {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1", "COLUMNS": "160"}
-    kept |= {"XDG_CACHE_HOME": str(folder.parent / "cache")}
-    return subprocess.run(
-        [sys.executable, *words],
-        cwd=folder,
-        env=kept,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=600,
-    )
+    more = {"PYTHONPATH": path, "XDG_CACHE_HOME": str(folder.parent / "cache")}
+    return [
+        (each.exit, each.output)
+        for each in commands_in(folder, *commands, program=program, **more)
+    ]
 
 
 def claims(file: Path) -> dict[str, dict[str, object]]:
@@ -229,13 +208,13 @@ def test_a_projects_own_tests_are_claims_with_one_setting(tmp_path: Path) -> Non
         + FAULT.format(fault="leaks", caught_by="ACME1", change="state.roll(-1, 1)")
     )
     (folder / "tests" / "test_mine.py").write_text(a_law() + a_law("ACME2"))
-    words = ["-m", "pytest", "--model=tiny:gpt2+leaks", "--json=out.json", "tests"]
-    done = start(folder, [*words, "--evidence=evidence.sqlite"])
-    assert done.returncode == 1, done.stdout
+    words = ["--model=tiny:gpt2+leaks", "--json=out.json", "tests"]
+    ((code, said),) = run(folder, [*words, "--evidence=evidence.sqlite"], program="pytest")
+    assert code == 1, said
     found = claims(folder / "out.json")
     assert {claim["verdict"] for claim in found.values()} == {"refuted"}
     line = found["law ACME1"]["counterexample"]["replay"]  # type: ignore[index]
-    assert line in done.stdout
+    assert line in said
     assert line.startswith("pytest 'tests/test_mine.py::test_ACME1[tiny:gpt2+leaks]'")
-    assert "2 refuted" in done.stdout
+    assert "2 refuted" in said
     assert (folder / "evidence.sqlite").exists()

@@ -23,6 +23,8 @@ from typing import Any
 
 import pytest
 
+from assay.harness.cli import main as command_line
+
 ROOT = Path(__file__).parents[3]
 
 PACKAGE = ROOT / "harness" / "package"
@@ -198,7 +200,8 @@ class Project:
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(PRELOAD)
         where = str(folder or self.folder), str(self.output)
-        process = context.Process(target=_main, args=(commands, *where, environment), daemon=True)
+        arguments = (commands, *where, environment, "pytest", len(commands) > 1)
+        process = context.Process(target=_main, args=arguments, daemon=True)
         process.start()
         self.started.append(process)
         return process
@@ -242,10 +245,33 @@ class Project:
         return names - {"output"}
 
 
+def commands_in(
+    folder: Path, *commands: list[str], program: str = "assay", **environment: str
+) -> list[Session]:
+    """Several commands of `assay`, or pytest, one after another in one process, in ``folder``."""
+    output = folder.parent / f"{folder.name}.output"
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOAD)
+    arguments = (list(commands), str(folder), str(output), environment, program, True)
+    process = context.Process(target=_main, args=arguments, daemon=True)
+    process.start()
+    process.join(2 * PATIENCE)
+    process.kill()
+    text = output.read_text(errors="replace")
+    parts = [part.rpartition("\n") for part in text.split(END)[:-1]]
+    assert len(parts) == len(commands), text
+    return [Session(int(code), output) for output, _, code in parts]
+
+
 def _main(
-    commands: list[list[str]], folder: str, output: str, environment: dict[str, str]
+    commands: list[list[str]],
+    folder: str,
+    output: str,
+    environment: dict[str, str],
+    program: str = "pytest",
+    divided: bool = False,
 ) -> None:
-    """All that ``python -m pytest`` would do, in a forked process."""
+    """All that ``python -m pytest``, or `assay`, would do, in a forked process."""
     gc.freeze()  # what is loaded already need not be looked through again
     os.chdir(folder)
     descriptor = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
@@ -255,10 +281,11 @@ def _main(
     for name in [name for name in os.environ if name.startswith(NOT_FOR_CHILDREN)]:
         del os.environ[name]
     os.environ.update({"PYTHONPATH": str(PACKAGE), "COLUMNS": "160"} | environment)
+    sys.path[:0] = os.environ["PYTHONPATH"].split(os.pathsep)
     for arguments in commands:
-        sys.argv = ["pytest", *arguments]
-        code = pytest.main(arguments)
-        if len(commands) > 1:
+        sys.argv = [program, *arguments]
+        code = pytest.main(arguments) if program == "pytest" else command_line.main(arguments)
+        if divided:
             print(f"\n{int(code)}{END}", end="", flush=True)
     sys.exit(code)
 
