@@ -24,9 +24,6 @@ SEARCHES = pytest.mark.parametrize(
 )
 
 
-# How it is estimated.
-
-
 # What it cannot spoil.
 
 

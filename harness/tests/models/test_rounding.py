@@ -128,6 +128,3 @@ def test_what_is_added_to_leaves_the_rest_as_it_was():
     for result in (added, put):
         assert result[16:].equal(values[16:])
         assert not result[:16].equal(values[:16] + more)
-
-
-# All of torch.
