@@ -38,18 +38,6 @@ def test_the_gradient_of_a_linear_map_is_its_columns_sum():
     assert torch.allclose(gradient, weight.sum(1).expand_as(gradient), atol=1e-5)
 
 
-@pytest.mark.parametrize("pieces", [1, 2, 5])
-def test_the_pieces_are_as_many_as_asked_for_and_make_the_whole(pieces):
-    subject = reference_of(toy("llama"))
-    ids = prompt(subject, 4)
-    terms = gradients.of_pieces(subject, "block", ids, pieces)
-    whole = gradients.of_sum(subject, "block", ids)["gradient"]
-    assert len(terms) == pieces
-    assert torch.allclose(gradients.total(terms)["gradient"], whole, atol=1e-6)
-    if pieces > 1:
-        assert not torch.allclose(gradients.total(terms[:-1])["gradient"], whole, atol=1e-3)
-
-
 def test_vectors_past_the_rank_are_orthogonal_and_the_first_is_not():
     gradient = torch.randn(3, 10, generator=torch.Generator().manual_seed(2))
     past, first, floor = gradients.alignment(gradient)

@@ -15,37 +15,13 @@ from assay.harness.inversion import (
     token_by_token,
     whole_prompts,
 )
-from assay.harness.inversion.linear import LinearMap, Slope, factor, ridge
+from assay.harness.inversion.linear import LinearMap, Slope
 from assay.harness.inversion.token_by_token import ranked
 from assay.harness.tests.support.toys import fresh, prompt, toy
 
 SEARCHES = pytest.mark.parametrize(
     ("method", "module"), [(exact, whole_prompts), (ranked, token_by_token)]
 )
-
-
-# How it is estimated.
-
-
-def test_a_ridge_regression_finds_a_slope_and_shrinks_noise():
-    draw = torch.Generator().manual_seed(0)
-    slope, inputs = torch.randn(20, 5, generator=draw), torch.randn(40, 20, generator=draw)
-    exactly, noise = inputs @ slope, torch.randn(40, 5, generator=draw)
-    assert torch.allclose(ridge(inputs, exactly).float(), slope, atol=1e-4)
-    kept = ridge(inputs, noise).norm()
-    plain = torch.linalg.lstsq(inputs, noise).solution.norm()
-    assert kept < 0.8 * plain
-
-
-def test_a_factor_is_that_of_the_covariance_and_few_samples_are_shrunk():
-    draw = torch.Generator().manual_seed(0)
-    mixing = torch.randn(6, 6, generator=draw).double()
-    sample = torch.randn(20000, 6, generator=draw).double() @ mixing
-    lower = factor(sample, torch.tensor(1.0))
-    assert torch.allclose(lower @ lower.T, mixing.T @ mixing, rtol=0.1, atol=0.3)
-    few = factor(sample[:3], torch.tensor(1.0))
-    assert float(torch.linalg.cond(few)) < 1e3  # and without shrinking infinite
-    assert bool(factor(torch.zeros(3, 6), torch.tensor(1.0)).isfinite().all())
 
 
 # What it cannot spoil.

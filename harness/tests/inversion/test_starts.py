@@ -72,18 +72,6 @@ def test_a_slip_past_a_window_is_refused():
 # Starts.
 
 
-def test_the_documented_start_is_the_noise_that_the_first_block_is_given():
-    subject = toy("gpt2")
-    normal = torch.randn(3, 9, subject.hidden, generator=torch.Generator().manual_seed(0))
-    for slip in (False, True):
-        embeddings = start.documented(subject, normal, slip)
-        noise = Target(0, slip=slip).output(subject, embeddings=embeddings)
-        assert torch.allclose(noise, 0.5 + 0.05 * normal, atol=1e-6)
-        assert not torch.allclose(
-            Target(0, slip=not slip).output(subject, embeddings=embeddings), noise
-        )
-
-
 @pytest.mark.parametrize("slip", [False, True])
 def test_an_inversion_begins_where_it_is_told_to(slip):
     subject, target = toy("gpt2"), Target(0, slip=slip)

@@ -8,7 +8,6 @@ import torch
 from assay.fixtures import texts
 from assay.harness.checking.draws import Draws
 from assay.harness.inversion import (
-    SearchResult,
     Target,
     exact,
     invert,
@@ -73,20 +72,6 @@ def test_lengths_that_are_none_are_refused(method, lengths, words):
     goal = target.output(subject, prompt(subject, 4))
     with pytest.raises(BadInput, match=words):
         invert(subject, target, goal, method, lengths=lengths)
-
-
-def test_every_pass_tells_the_guess_and_verifies_more():
-    subject, target = toy("gpt2"), Target(2)
-    ids, told = prompt(subject, 20), []
-
-    def tell(passes: int, result: SearchResult) -> None:
-        assert passes == int(result.passes.max())
-        told.append((int(result.passes[0]), int(result.verified[0].sum()), result.ids.clone()))
-
-    exact(subject, target, target.output(subject, ids), tell)
-    assert told[0][:2] == (0, 0)
-    assert [verified for _, verified, _ in told] == sorted(verified for _, verified, _ in told)
-    assert torch.equal(told[-1][2], ids)
 
 
 @pytest.mark.parametrize("rounds", [(1, 2), (8, 64, 512)])

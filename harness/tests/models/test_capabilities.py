@@ -9,16 +9,12 @@ from itertools import groupby
 import pytest
 import torch
 
-from assay.fixtures import families
 from assay.harness.models import capabilities
 from assay.harness.models.capabilities import Missing, designs, probe, recorded
 from assay.harness.models.capabilities.probing import PROBE
 from assay.harness.models.capabilities.registry import PROBES
-from assay.harness.models.loading import loading
-from assay.harness.models.reference.rounding import Rounding
 from assay.harness.models.subject import masks, roles
 from assay.harness.models.subject.roles import Role
-from assay.harness.tests.support.nightly import nightly
 from assay.harness.tests.support.toys import (
     CAUSAL,
     ENCODERS,
@@ -274,23 +270,3 @@ def test_a_mask_is_tried_on_a_prompt_within_the_window():
     assert toy("modernbert").window < PROBE
     assert "mask-4d" in probe(toy("modernbert"))
     assert "does not read a 4-D mask" in str(probe(toy("t5gemma2")).why_missing("mask-4d"))
-
-
-@pytest.mark.parametrize(
-    ("name", "seed"), [("gpt2", 0), ("bert", 1), nightly("llama", 0), nightly("bloom", 1)]
-)
-def test_rounding_decides_no_capability_in_sixteen_bits(name, seed):
-    def capability_names() -> list[str]:
-        adopted = loading.adopt(
-            f"tiny:{name}",
-            families.tiny(name),
-            None,
-            dtype=torch.bfloat16,
-            device=torch.device("cpu"),
-        )
-        every = recorded.reasons(adopted.subject)
-        return [each for each, why in every.items() if why is None]
-
-    usual = capability_names()
-    with Rounding(seed):
-        assert capability_names() == usual

@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 import torch
 
-from assay.harness.models.capabilities import input_arguments, probe
+from assay.harness.models.capabilities import probe
 from assay.harness.models.subject import positions
 from assay.harness.operations.position_rows import rows_moved
 from assay.harness.tests.support.toys import TYPES, fresh, prompt, toy
@@ -101,12 +101,3 @@ def test_rows_cannot_be_moved_where_there_are_none():
         rows_moved(toy("llama"), torch.tensor([1, 0])),
     ):
         pass
-
-
-@pytest.mark.parametrize("model_type", ["ibert", "longformer"])
-def test_a_table_is_found_in_another_module_and_in_front_of_filling(model_type):
-    # I-BERT's tables are modules of its own; Longformer fills a prompt up to whole windows.
-    subject = toy(model_type)
-    assert positions.position_table(subject).weight.shape == (66, subject.hidden)
-    assert positions.position_offset(subject) == positions.first_position(subject) == 2
-    assert not input_arguments.follow_padding(subject)

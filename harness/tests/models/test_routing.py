@@ -76,15 +76,6 @@ def test_choices_are_heard_of_a_model_that_returns_no_scores():
     assert subject.rows(ids)["router gap"].shape == (*ids.shape, 1)
 
 
-def test_a_choice_among_groups_is_heard_as_well():
-    subject = toy("deepseek_v3")
-    ids = prompt(subject)
-    with routing.choosing(subject) as gaps:
-        subject.model(ids)
-    rows = [len(each) for each in gaps]
-    assert rows.count(ids.numel()) >= 2, "groups, and experts of them"
-
-
 def test_a_choice_is_as_clear_as_the_last_chosen_is_ahead_of_the_next():
     with routing._Choices(most=3) as choices:
         torch.topk(torch.tensor([CLEAR, NEAR, TIED]), 2)

@@ -188,15 +188,6 @@ def test_a_beam_that_the_other_search_does_not_hold_is_recomputed():
     assert torch.allclose(plain[0, 1], own, atol=1e-6)
 
 
-def test_a_decoder_s_first_token_may_be_padding_and_no_other():
-    subject = toy("t5")
-    (padding, text), prompt = (subject.config.pad_token_id, 5), torch.tensor([[0]])
-    assert padding == 0
-    for tokens, expected in (([padding, text], True), ([text, padding], False)):
-        beams = Beams(prompt, [torch.tensor([tokens])], Rows({}))
-        assert beams.are_text(subject) is expected
-
-
 def test_beams_of_another_prompt_are_others_though_their_tokens_are_alike():
     subject = toy("llama")
     cached, other = searched(START), searched(START, scores=7.0)

@@ -150,16 +150,6 @@ def test_a_fault_is_placed_in_its_block_and_module(original, change, block, modu
         assert outcome.unlike == [line]
 
 
-def test_a_wrong_rope_theta_is_placed_outside_of_the_blocks(original):
-    other = llama(rope_theta=5e5, rope_parameters={"rope_theta": 5e5, "rope_type": "default"})
-    other.load_state_dict(original.state_dict())
-    outcome = compared(other, original)
-    assert outcome.verdict is REFUTED
-    assert outcome.divergence.module == "model.rotary_emb"
-    assert outcome.divergence.where.startswith("outside of the blocks")
-    assert any("inv_freq" in line for line in outcome.unlike)
-
-
 def test_a_wrong_epsilon_that_bfloat16_hides_is_refuted_in_float64(original):
     other = llama(rms_norm_eps=1e-5)
     other.load_state_dict(original.state_dict())

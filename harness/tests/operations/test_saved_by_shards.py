@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import gc
-import weakref
-
 import pytest
 import torch
 
-from assay.fixtures import families, subjects
+from assay.fixtures import subjects
 from assay.harness.models.loading.runs import Options
 from assay.harness.models.machine import memory
-from assay.harness.models.reference.float64 import reference_of
-from assay.harness.models.subject import Subject, releasing
+from assay.harness.models.subject import Subject
 from assay.harness.operations import copies, differences, variants
 from assay.harness.results.errors import BadInput
 
@@ -55,17 +51,3 @@ def test_moving_the_copy_s_embedding_leaves_the_subject_s(full: None) -> None:
         assert torch.equal(subject.embedding_table, before)
         apart = copies.apart(subject, copied, ids)
     assert apart.distance.error > apart.allowed
-
-
-def test_the_reference_of_a_copy_counts_and_goes_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    subject = Subject("model", families.tiny("gpt2").requires_grad_(False))
-    copied = variants.untrained(subject, 3)
-    size = sum(p.numel() * p.itemsize for p in copied.model.parameters())
-    monkeypatch.setattr(releasing, "SMALL", size)
-    releasing.release_copies(subject)
-    assert variants.untrained(subject, 3) is copied
-    gone = weakref.ref(reference_of(copied).model)
-    releasing.release_copies(subject)
-    del copied
-    gc.collect()
-    assert gone() is None
