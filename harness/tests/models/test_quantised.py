@@ -6,12 +6,12 @@ import pytest
 import torch
 import transformers
 
-from assay.claims.cache import test_cache_quantised
+from assay.claims.cache import test_cache, test_cache_quantised
 from assay.harness import faults
 from assay.harness.faults import kills
 from assay.harness.models.capabilities import cache_histories, quantised_caches
 from assay.harness.models.capabilities.cache_histories import History
-from assay.harness.results.verdicts import Verdict
+from assay.harness.results.verdicts import LEAK, LEAK_GOAL, Verdict
 from assay.harness.tests.support.toys import toy, verdict
 
 KEEPS = test_cache_quantised.test_a_quantised_cache_keeps_its_first_scale
@@ -21,6 +21,15 @@ if FP8 is None:
     pytest.skip(reason, allow_module_level=True)
 
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+
+
+def test_both_laws_about_quantised_caches_say_what_they_see():
+    details = verdict(KEEPS, toy("llama")).details
+    assert details[LEAK] <= details[LEAK_GOAL] == cache_histories.must_see(torch.float32)
+    decoded = test_cache.test_cached_decoding_equals_recomputation
+    details = verdict(decoded, toy("llama"), arguments={"kind": "quantised"}).details
+    assert 0.01 < details[LEAK] < 1
+    assert LEAK_GOAL not in details
 
 
 def drawn(
