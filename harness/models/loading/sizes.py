@@ -19,6 +19,9 @@ from assay.harness.results.quiet import quiet
 MOST_LAYERS = 10_000
 """More layers than any model has: some configurations list every layer."""
 
+LAYERS = ("layers", "n_layer")
+"""How names of numbers of layers end; Gemma's ``vocab_size_per_layer_input`` is none."""
+
 SHARED = 64
 """Layers that may share the tensors of one."""
 
@@ -71,5 +74,5 @@ def _layers(content: Any) -> int:
     """The largest number of layers that a configuration or a part of it states; 0 for none."""
     if not isinstance(content, dict):
         return 0
-    named = (n for key, n in content.items() if "layer" in key and type(n) is int)
+    named = (n for key, n in content.items() if key.endswith(LAYERS) and type(n) is int)
     return max([0, *named, *map(_layers, content.values())])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from transformers import GPT2Model, PretrainedConfig
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM, GPT2Model, PretrainedConfig
 
 from assay.fixtures import families
 from assay.harness.models.loading import loading, sizes
@@ -82,6 +82,14 @@ def passes(folder: Path) -> bool:
 )
 def test_sound_models_of_many_kinds_pass(model_type: str, tmp_path: Path) -> None:
     families.tiny(model_type).save_pretrained(tmp_path)
+    assert passes(tmp_path)
+
+
+def test_a_vocabulary_of_each_layer_is_no_number_of_layers(tmp_path: Path) -> None:
+    config = families.tiny("gemma3n_text").model.config.to_dict()
+    sizes_of_each = {"vocab_size_per_layer_input": 262_144, "hidden_size_per_layer_input": 2}
+    config = CONFIG_MAPPING["gemma3n_text"].from_dict(config | sizes_of_each)
+    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path)
     assert passes(tmp_path)
 
 
