@@ -3,7 +3,9 @@
 They follow Karpathy's lecture "Let's build GPT", like nanoGPT, which the document names: token
 embeddings, a head without biases, a projection, a linear layer; no norm and no MLP.  Seeds are
 independent: each has its own slice of every parameter, and the optimisers work element by element,
-so a step on the stack is a step of each alone.
+so a step on the stack is a step of each alone.  The toys are the last dimension of every tensor,
+because with matrices this small it is fastest to multiply and add up along the toys; a single toy
+is computed by the same code without that dimension.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.func import functional_call, stack_module_state, vmap
+from torch.func import functional_call, stack_module_state
 
 from assay.harness.checking.draws import Draws
 from assay.harness.checking.samples import Sample
@@ -66,6 +68,12 @@ class Variant:
     optimiser: str = "adamw"
 
 
+def apply(linear: nn.Linear, x: Tensor) -> Tensor:
+    """A linear layer: [sentences, positions, in, *toys] → [sentences, positions, out, *toys]."""
+    y = (x.unsqueeze(2) * linear.weight).sum(3)
+    return y if linear.bias is None else y + linear.bias
+
+
 class Layer(nn.Module):
     """One attention head and its projection."""
 
@@ -77,14 +85,20 @@ class Layer(nn.Module):
         )
         self.out = nn.Linear(variant.head, WIDTH)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """States [sentences, 3, WIDTH] → the same shape."""
-        scores = self.query(x) @ self.key(x).mT / self.variant.head**0.5
-        if self.variant.causal:
-            ahead = torch.ones(3, 3, dtype=torch.bool, device=x.device).triu(1)
+    def forward(self, x: Tensor, reads: int = 3) -> Tensor:
+        """Attend from the last positions: [sentences, 3, WIDTH, *toys] → [sentences, reads, …]."""
+        here = x[:, -reads:]
+        # Without biases, q · Kx = Kᵀq · x and Σ w Vx = V Σ w x: a product for each position that
+        # reads, not for each that is read.
+        queries = (apply(self.query, here).unsqueeze(3) * self.key.weight).sum(2)
+        scores = (queries.unsqueeze(2) * x.unsqueeze(1)).sum(3) / self.variant.head**0.5
+        if self.variant.causal and reads > 1:  # nothing is ahead of the last position
+            ahead = torch.ones(3, 3, dtype=torch.bool, device=x.device).triu(1)[-reads:]
+            ahead = ahead.reshape(reads, 3, *(1 for _ in x.shape[3:]))
             scores = scores.masked_fill(ahead, -torch.inf)
-        attended = self.out(scores.softmax(-1) @ self.value(x))
-        return x + attended if self.variant.residual else attended
+        mixed = (scores.softmax(2).unsqueeze(3) * x.unsqueeze(1)).sum(2)
+        attended = apply(self.out, apply(self.value, mixed))
+        return here + attended if self.variant.residual else attended
 
 
 class Trigram(nn.Module):
@@ -109,13 +123,21 @@ class Trigram(nn.Module):
                     nn.init.uniform_(parameter, -reach, reach, generator=generator)
 
     def forward(self, prompts: Tensor) -> Tensor:
-        """Ids of prompts [sentences, 3] → logits [sentences, vocabulary]."""
-        x = self.tokens(prompts)
+        """One-hot [sentences, 3, vocabulary, *toys] → [sentences, vocabulary, *toys].
+
+        Only the last position makes a prediction, so the last layer attends only from there.
+        """
+        x = (prompts.unsqueeze(3) * self.tokens.weight).sum(2)
         if self.places is not None:
             x = x + self.places.weight
         for layer in self.layers:
-            x = layer(x)
-        return self.unembed(x[:, -1])
+            x = layer(x, reads=1 if layer is self.layers[-1] else 3)
+        return apply(self.unembed, x).squeeze(1)
+
+
+def one_hot(ids: Tensor) -> Tensor:
+    """Ids of prompts as a toy reads them: [2, 3, *toys] → [2, 3, vocabulary, *toys]."""
+    return F.one_hot(ids, len(VOCABULARY)).movedim(-1, 2).float().contiguous()
 
 
 def sentences(task: str) -> tuple[Tensor, Tensor]:
@@ -150,23 +172,23 @@ def course(
     Yields the logits [tasks, seeds, 2, vocabulary] before the first step and after each.
     """
     toys = [Trigram(variant, seed) for _ in tasks for seed in seeds]
+    stacked = stack_module_state(toys)[0].items()
     weights = {
-        name: weight.detach().to(device, torch.float32).requires_grad_()
-        for name, weight in stack_module_state(toys)[0].items()
+        name: w.detach().movedim(0, -1).to(device, torch.float32).contiguous().requires_grad_()
+        for name, w in stacked
     }
     prompts, answers = (
-        torch.stack(side).repeat_interleave(len(seeds), 0).to(device)
+        torch.stack(side, -1).repeat_interleave(len(seeds), -1).to(device)
         for side in zip(*map(sentences, tasks), strict=True)
     )
-    toy = toys[0].to("meta")
-    together = vmap(functools.partial(functional_call, toy))
+    words, toy = one_hot(prompts), toys[0].to("meta")
     optimiser = OPTIMISERS[variant.optimiser](weights.values())
     for step in range(steps + 1):
-        logits = together(weights, prompts)
-        yield logits.detach().unflatten(0, (len(tasks), -1))
+        logits = functional_call(toy, weights, words)
+        yield logits.detach().movedim(-1, 0).unflatten(0, (len(tasks), -1))
         if step < steps:
             # The mean over a toy's two sentences, the sum over toys, which keeps them independent.
-            loss = F.cross_entropy(logits.movedim(-1, 1), answers, reduction="sum") / 2
+            loss = F.cross_entropy(logits, answers, reduction="sum") / 2
             optimiser.zero_grad()
             torch.autograd.backward(loss)
             optimiser.step()
