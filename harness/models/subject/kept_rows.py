@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from assay.harness.models.subject import Subject
     from assay.harness.models.subject.passes import Pass
 
-IN_MEMORY = 1 << 26
+IN_MEMORY = 1 << 24
 """Bytes of rows kept in memory for each model, and as many for its float64 reference."""
 
 ON_DISK = 1 << 31
