@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+import scipy
 import torch
-from scipy.linalg import hadamard
 from torch import Tensor, nn
 from transformers.masking_utils import AttentionMaskInterface
 from transformers.pytorch_utils import Conv1D
@@ -90,7 +90,7 @@ def rotated(states: Tensor, size: int) -> Tensor:
     """``states`` [..., width] with each block of ``size`` numbers, a power of two, turned by the
     orthonormal Hadamard matrix, which is its own inverse.
     """
-    turn = torch.from_numpy(hadamard(size)).to(states) / size**0.5
+    turn = torch.from_numpy(scipy.linalg.hadamard(size)).to(states) / size**0.5
     return (states.unflatten(-1, (-1, size)) @ turn).flatten(-2)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import scipy  # its modules are imported when used: no law about a model needs them
 import torch
-from scipy import optimize, stats
 from torch import Tensor
 
 from assay.harness.checking.statistics import Pair, Statistic
@@ -62,7 +62,7 @@ def places(
 def _chi_square(sample: Array) -> float:
     """Pearson's statistic of places in `BINS` classes of equal probability."""
     counts = np.histogram(sample, BINS, (0.0, 1.0))[0]
-    return float(stats.chisquare(counts).statistic)
+    return float(scipy.stats.chisquare(counts).statistic)
 
 
 def _misfit(sample: Array) -> float:
@@ -75,11 +75,11 @@ def _interval(sample: Array, confidence: float) -> Pair:
 
     def end(probability: float) -> float:
         def excess(size: float) -> float:
-            return float(stats.ncx2.cdf(observed, BINS - 1, size)) - probability
+            return float(scipy.stats.ncx2.cdf(observed, BINS - 1, size)) - probability
 
         if excess(1e-9) <= 0:
             return 0.0
-        return float(optimize.brentq(excess, 1e-9, 4 * observed + 100.0))
+        return float(scipy.optimize.brentq(excess, 1e-9, 4 * observed + 100.0))
 
     if not math.isfinite(observed):
         return -math.inf, math.inf
