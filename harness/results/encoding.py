@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import threading
 from typing import Any, TypeVar
 
 import msgspec
@@ -39,10 +41,23 @@ def encode(record: object) -> str:
 
 def decode(text: str | bytes, kind: type[T]) -> T:
     """The record of a JSON text; raises `Unreadable`."""
+    with _DECODERS:
+        decoder = _decoder(kind)
     try:
-        return msgspec.json.decode(text, type=kind, dec_hook=_special)
+        return decoder.decode(text)
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
         raise Unreadable(str(error)) from error
+
+
+_DECODERS = threading.Lock()
+"""Held while a decoder is made: xdist reads what each worker sends in a thread, and msgspec 0.22
+crashes where two threads look at the same fields for the first time.
+"""
+
+
+@functools.cache
+def _decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
+    return msgspec.json.Decoder(kind, dec_hook=_special)
 
 
 def _plain(value: Any) -> Any:
