@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import threading
 from typing import Any, TypeVar
 
@@ -41,23 +40,21 @@ def encode(record: object) -> str:
 
 def decode(text: str | bytes, kind: type[T]) -> T:
     """The record of a JSON text; raises `Unreadable`."""
-    with _DECODERS:
-        decoder = _decoder(kind)
+    with _MAKING:
+        if kind not in _decoders:
+            _decoders[kind] = msgspec.json.Decoder(kind, dec_hook=_special)
     try:
-        return decoder.decode(text)
+        record: T = _decoders[kind].decode(text)
     except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
         raise Unreadable(str(error)) from error
+    return record
 
 
-_DECODERS = threading.Lock()
+_decoders: dict[type, msgspec.json.Decoder[Any]] = {}
+_MAKING = threading.Lock()
 """Held while a decoder is made: xdist reads what each worker sends in a thread, and msgspec 0.22
 crashes where two threads look at the same fields for the first time.
 """
-
-
-@functools.cache
-def _decoder(kind: type[T]) -> msgspec.json.Decoder[T]:
-    return msgspec.json.Decoder(kind, dec_hook=_special)
 
 
 def _plain(value: Any) -> Any:
