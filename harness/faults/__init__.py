@@ -84,9 +84,9 @@ class Injected:
         digest = hashlib.sha256(f"{healthy.digest}{SIGN}{fault.name}".encode()).hexdigest()
         self.subject = replace(healthy, name=name, digest=digest, injected=self)
 
-    def sow(self, model: PreTrainedModel) -> None:
-        """Inject the fault into another model that the same code runs."""
-        self._plant(Subject("", model), loaded=True)
+    def sow(self, model: PreTrainedModel, loaded: bool = True) -> None:
+        """Inject the fault into another model that the same code runs, ``loaded`` or made."""
+        self._plant(Subject("", model), loaded)
 
     def _plant(self, subject: Subject, loaded: bool) -> None:
         bed = Bed(subject, loaded)

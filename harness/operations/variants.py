@@ -115,8 +115,9 @@ def fits_twice(subject: Subject) -> bool:
 def shares_weights(subject: Subject) -> bool:
     """Whether what is loaded again takes the memory of the subject's weights where bits are equal:
     of a large model, whose slice is loaded into memory of its own, and where memory is short.
+    Not with an injected fault, which would change the weights of both.
     """
-    return lengths.is_sliced(subject) or not fits_twice(subject)
+    return subject.injected is None and (lengths.is_sliced(subject) or not fits_twice(subject))
 
 
 def share_equal_weights(model: PreTrainedModel, loaded: PreTrainedModel) -> None:

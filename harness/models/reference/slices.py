@@ -151,7 +151,7 @@ def _sliced(subject: Subject, tokens: int, least: int) -> Slice:
     if (generation := getattr(subject.model, "generation_config", None)) is not None:
         model.generation_config = _renumbered(copy.deepcopy(generation), ids)
     if subject.injected is not None:
-        subject.injected.sow(model)
+        subject.injected.sow(model, loaded=False)
     settings = subject.settings
     if settings.float64 == "auto":  # a copy of a few blocks is small, and has gradients
         settings = replace(settings, float64="copy")
@@ -221,8 +221,12 @@ def _by_layer(config: Any) -> dict[str, list[Any]]:
 
 
 def _kept_ids(subject: Subject, tokens: int) -> Tensor:
-    """The ids that a slice keeps, in order: the special ones, and the first of the others."""
+    """The ids that a slice keeps, in order: the special ones, and the first of the others.
+
+    Their number is odd where the whole's is: two processes cannot share it equally.
+    """
     vocabulary = subject.vocabulary
+    tokens -= (tokens - vocabulary) % 2
     settings = [subject.model.config.to_dict()]
     if (generation := getattr(subject.model, "generation_config", None)) is not None:
         settings.append(generation.to_dict())

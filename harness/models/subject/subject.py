@@ -47,8 +47,8 @@ class Injected(Protocol):
         process runs the code.
         """
 
-    def sow(self, model: PreTrainedModel) -> None:
-        """Inject it into another model."""
+    def sow(self, model: PreTrainedModel, loaded: bool = True) -> None:
+        """Inject it into another model, which was ``loaded`` from files or made."""
 
     def undo(self) -> None:
         """Restore every model."""

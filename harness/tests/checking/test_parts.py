@@ -9,7 +9,13 @@ import pytest
 import torch
 
 import assay
-from assay.claims.cache import test_cache, test_causality, test_finite, test_padding
+from assay.claims.cache import (
+    test_cache,
+    test_causality,
+    test_execution,
+    test_finite,
+    test_padding,
+)
 from assay.claims.positions import test_positions
 from assay.harness import faults
 from assay.harness.checking.laws import law
@@ -24,7 +30,7 @@ from assay.harness.results.verdicts import DECIDED_ON, WHOLE, Verdict
 from assay.harness.tests.support.deep_models import deep, deep_model
 from assay.harness.tests.support.toys import budget, fresh, verdict, with_settings
 
-TOKENS = 50
+TOKENS = 51
 
 C1 = test_causality.test_a_prefix_ignores_what_follows_it
 C2 = test_cache.test_cached_decoding_equals_recomputation
@@ -61,6 +67,13 @@ def test_a_core_law_is_examined_on_the_whole_with_two_examples_as_well(llama):
     assert decided(C1, llama)[:3] == (Verdict.UPHELD, said, 5)
     assert decided(C2, llama, kind="default")[:3] == (Verdict.UPHELD, said, 5)
     assert decided(C2, llama, kind="static")[:3] == (Verdict.UPHELD, PART, 3)
+
+
+@pytest.mark.parametrize("name", ["head-lost-by-saving", "norm-lost-by-saving"])
+def test_a_defect_of_loading_is_found_in_a_large_model(llama, name):
+    saving = test_execution.test_saving_and_loading_change_nothing
+    with faults.injected(faults.named(name), llama) as faulty:
+        assert decided(saving, faulty)[0] is Verdict.REFUTED
 
 
 def test_all_layers_are_examined_where_that_is_asked_for(llama):

@@ -16,7 +16,7 @@ from assay.harness.tests.support.deep_models import deep
 from assay.harness.tests.support.nightly import nightly
 from assay.harness.tests.support.toys import changed, toy
 
-TOKENS = 50
+TOKENS = 51
 
 TYPES = {
     "llama": 2,
@@ -68,6 +68,10 @@ def test_an_encoder_that_computes_something_else_makes_no_slice():
     whole.model.encoder.block[1].layer[1].DenseReluDense.act = nn.GELU().eval()
     with pytest.raises(Missing, match="the output of block 3 of the encoder of its slice differs"):
         slice_of(whole, TOKENS)
+
+
+def test_a_slice_of_an_odd_vocabulary_has_an_odd_one():
+    assert slice_of(deep("llama"), 50).subject.vocabulary == 49
 
 
 def test_special_ids_are_kept_and_renumbered():
