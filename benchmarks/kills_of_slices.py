@@ -1,8 +1,8 @@
 """Compares which faults laws catch on a slice and on the whole of tiny models of four blocks.
 
-`python benchmarks/kills_of_slices.py FILE TYPE...` adds a row for each type to FILE: of the faults
-that apply, how many the claims that must catch them do on the whole, on the slice alone, and on
-both as a run examines a large model; and which differ.
+`python benchmarks/kills_of_slices.py FILE TYPE...` adds a row for each type to FILE: how many faults
+apply; how many of them are caught on the whole, and how many as in a large model, whose laws run on
+a slice and core laws on the whole as well; and which faults differ.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def killed(model_type: str, planned: Sequence[faults.Fault]) -> dict[str, tuple[
 
 
 def row(model_type: str) -> dict[str, object]:
-    """What is caught on the whole of a model and on its slice."""
+    """What is caught on the whole of a model, and as in a large one."""
     planned = list(faults.FAULTS.values())
     whole = killed(model_type, planned)
     usual = lengths.LARGE, slices.slice_of
