@@ -1,8 +1,8 @@
 """Compares which faults laws catch on a slice and on the whole of tiny models of four blocks.
 
-`python benchmarks/kills_of_slices.py FILE TYPE...` adds a row for each type to FILE: how many faults
-apply; how many of them are caught on the whole, and how many as in a large model, whose laws run on
-a slice and core laws on the whole as well; and which faults differ.
+`python benchmarks/kills_of_slices.py FILE TYPE...` adds a row for each type to FILE: how many
+faults apply; how many of them are caught on the whole, and how many as in a large model, whose
+laws run on a slice and core laws on the whole as well; and which faults differ.
 """
 
 from __future__ import annotations
