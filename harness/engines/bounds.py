@@ -8,10 +8,11 @@ fewer is measured in that model (`middle`): no table holds for every model.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import torch
 
+from assay.harness.checking.reference import MACHINES
 from assay.harness.engines import middle
 from assay.harness.engines.interface import Engine, Ids, Scores
 from assay.harness.engines.middle import kind
@@ -19,6 +20,7 @@ from assay.harness.engines.scores import Rows, apart, rows_of
 from assay.harness.engines.subject import EngineSubject
 from assay.harness.models.machine.devices import DTYPES
 from assay.harness.models.reference.float64 import reference_of
+from assay.harness.models.reference.rounding import Rounding
 from assay.harness.models.subject import Subject
 from assay.harness.results.arrays import Array
 from assay.harness.results.errors import Missing
@@ -50,6 +52,9 @@ INDEPENDENT = 3.0
 Where the two roundings share nothing it is 1.4 in the median and 2.8 at most: 1200 pairs, inputs
 by row and in blocks, on five tiny models.
 """
+
+FARTHEST = 30.0
+"""No rounding was seen to move an answer by more than this multiple of the table's distance."""
 
 NEAR = 0.3
 """Experts chosen by less than this share of what rounding explains, in probability, are near-tied:
@@ -122,7 +127,48 @@ def exact(model: Subject, engine: Engine, *requests: Ids) -> list[Rows]:
     return [rows.at(0, end) for rows, end in zip(every, ends, strict=True)]
 
 
-def plain(subject: EngineSubject, ids: Ids) -> tuple[Rows, float]:
+@dataclass
+class Room:
+    """How far another answer to ``ids`` may be from the engine's plain one: ``most``.
+
+    Some prompts are so sensitive that rounding in float32 moves any path farther than the table
+    says: rare tokens in a trained model, whose states are massive.
+    """
+
+    subject: EngineSubject
+    ids: Ids
+    most: float
+    emulated: bool = False
+
+    def of(self, error: float) -> float:
+        """The ``most``; before an ``error`` exceeds it, what the rounding of other machines
+        changes is measured as well.
+        """
+        if not self.emulated and self.most < error <= FARTHEST * self.most:
+            self.most = max(self.most, elsewhere(self.subject, self.ids))
+            self.emulated = True
+        return self.most
+
+
+def elsewhere(subject: EngineSubject, ids: Ids) -> float:
+    """What rounding explains between two answers to ``ids``, as other machines may round.
+
+    0 without a model of the engine's weights that computes in its type, and where the engine
+    rounds to other types: what these change hides it.
+    """
+    engine, model, same = subject.engine, subject.in_its_dtype, subject.same_weights
+    if model is None or same is None or engine.activations or middle.cache_of(engine):
+        return 0.0
+    (reference,), errors = exact(same, engine, ids), [0.0]
+    for seed in range(MACHINES):
+        with Rounding(seed):
+            (rows,) = middle.of_model(model, [ids], engine)
+        if (distance := apart(rows, reference)) is not None:
+            errors.append(distance.error)
+    return INDEPENDENT * max(errors)
+
+
+def plain(subject: EngineSubject, ids: Ids) -> tuple[Rows, Room]:
     """The engine's answer to ``ids`` alone and cold, and how far another path may be from it.
 
     Laws share requests (`fixtures.engines`): what passes of the model say of one is kept.  Raises
@@ -131,11 +177,11 @@ def plain(subject: EngineSubject, ids: Ids) -> tuple[Rows, float]:
     (rows,) = subject.scores([ids])
     if (key := tuple(ids)) not in subject.allowances:
         subject.allowances[key] = _allowance(subject, ids, rows)
-    end, allowed, spread = subject.allowances[key]
-    return replace(rows.at(0, end), spread=spread), allowed
+    end, room, spread = subject.allowances[key]
+    return replace(rows.at(0, end), spread=spread), room
 
 
-def _allowance(subject: EngineSubject, ids: Ids, rows: Rows) -> tuple[int, float, Array | None]:
+def _allowance(subject: EngineSubject, ids: Ids, rows: Rows) -> tuple[int, Room, Array | None]:
     """Up to which position answers to ``ids`` are compared, how far they may be apart, and the
     spread of their rows (`Rows.spread`).
     """
@@ -147,9 +193,9 @@ def _allowance(subject: EngineSubject, ids: Ids, rows: Rows) -> tuple[int, float
                 "engine-model: in few bits routers choose by near-ties, of which only a "
                 "model can tell; --against names one"
             )
-        return rows.end, most, None
+        return rows.end, Room(subject, ids, most), None
     (reference,) = exact(model, engine, ids)
     (most,) = limits(subject, [ids], [reference])
     own = apart(rows, reference)
     most = most if own is None else min(FACTOR * own.error + most / 10, most)
-    return reference.end, most, reference.spreads
+    return reference.end, Room(subject, ids, most), reference.spreads

@@ -111,6 +111,9 @@ def beside(
         most = [min(bounds.FACTOR * (error or 0.0) + each / 10, each) for error, each in pairs]
         judged["arithmetic"] = errors(observed, rounded), most
     judged[TOGETHER] = errors(observed, stored), most
+    for i, ids in enumerate(requests):  # before arithmetic is off: what other machines round
+        farthest = max(of_all[i] or 0.0 for of_all, allowed in judged.values() if allowed is most)
+        most[i] = bounds.Room(subject, ids, most[i]).of(farthest)
     answers = list[Beside | None]()
     for i, control in enumerate(controls):
         sizes = {

@@ -19,6 +19,7 @@ from assay.harness.engines.own import Own
 from assay.harness.engines.scores import Rows, apart
 from assay.harness.engines.subject import EngineSubject, subject_of
 from assay.harness.models.reference.float64 import reference_of
+from assay.harness.models.reference.rounding import Rounding as OfAnotherMachine
 from assay.harness.models.subject import Subject
 from assay.harness.results.errors import Missing
 from assay.harness.results.verdicts import Verdict
@@ -310,3 +311,29 @@ def test_requests_of_one_length_share_a_pass_in_float64(name, chance) -> None:
     for one, other in zip(alone, together, strict=True):
         assert one.end == other.end > 0
         assert apart(one, other).error < 1e-12
+
+
+class Elsewhere(Own):
+    """Assay's own engine as another machine rounds it, in batches otherwise than alone."""
+
+    def _pass(self, ids: Any, *arguments: Any) -> Any:
+        with OfAnotherMachine(seed=100 + len(ids)):
+            return super()._pass(ids, *arguments)
+
+
+@pytest.mark.parametrize("emulated", [True, False])
+def test_what_other_machines_round_is_explained(emulated: bool, monkeypatch) -> None:
+    """Of a model so sensitive that the table allows too little, here because that says less."""
+    monkeypatch.setitem(bounds.ALONE, "float32", 2e-7)
+    if not emulated:
+        monkeypatch.setattr(bounds, "elsewhere", lambda *_: 0.0)
+    model = loaded("chat")
+    verdicts = {
+        (each.id, each.verdict)
+        for each in results(subject_of("x", Elsewhere(model), model), ["I3", "I9"])
+        if "rollouts" not in each.name
+    }
+    refuted = {(claim, Verdict.REFUTED) for claim in ("I3", "I9")}
+    assert (refuted & verdicts == set()) is emulated, verdicts
+    if emulated:
+        assert {verdict for _, verdict in verdicts} == {Verdict.UPHELD}
