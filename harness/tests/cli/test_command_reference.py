@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 
 from assay.fixtures import families
 from assay.harness.cli import main as command_line
+from assay.harness.engines import bounds, stored
 from assay.harness.results.schema import Report
 
 MODEL = "tiny:llama"
@@ -107,6 +108,17 @@ def test_an_engine_is_compared_too(assay, reference) -> None:
     outcome = assay("check", f"engine:own:{MODEL}+moved-weight", "--against", reference)
     assert (outcome.exit, outcome.last) == (1, "refuted")
     assert "in the scores after position 0: ids" in outcome.output
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_an_engine_may_be_as_far_off_as_the_original_itself(
+    assay, reference, known, monkeypatch
+) -> None:
+    monkeypatch.setitem(bounds.ALONE, "float32", 1e-9)
+    if not known:
+        monkeypatch.setattr(stored, "_largest_error", lambda *_: 0.0)
+    outcome = assay("check", f"engine:own:{MODEL}", f"--against={reference}")
+    assert outcome.last == ("upheld" if known else "refuted"), outcome.output
 
 
 def test_a_text_is_kept_where_there_is_a_tokenizer(assay, tmp_path) -> None:
