@@ -132,7 +132,7 @@ class Room:
     """How far another answer to ``ids`` may be from the engine's plain one: ``most``.
 
     Some prompts are so sensitive that rounding in float32 moves any path farther than the table
-    says: rare tokens in a trained model, whose states are massive.
+    says: rare tokens, in a trained model.
     """
 
     subject: EngineSubject
