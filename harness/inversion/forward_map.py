@@ -28,7 +28,7 @@ from assay.harness.inversion.set_up import (
     TOKENS_AT_ONCE,
     basis_of,
     draw_prompts,
-    reduced,
+    reduced_output,
     save,
     text_of,
 )
@@ -210,8 +210,8 @@ def _estimate(subject: Subject, target: Target, keep: Path | None) -> ForwardMap
 
 def _states(subject: Subject, target: Target, prompts: Tensor, basis: Tensor | None) -> Tensor:
     at_once = max(1, TOKENS_AT_ONCE // prompts.shape[1])
-    states = (target.output(subject, some).float() for some in prompts.split(at_once))
-    return torch.cat([reduced(some, basis) for some in states])
+    parts = prompts.split(at_once)
+    return torch.cat([reduced_output(subject, target, some, basis).float() for some in parts])
 
 
 def _prose(subject: Subject) -> list[Tensor]:

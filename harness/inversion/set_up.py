@@ -7,7 +7,7 @@ import math
 import os
 import tempfile
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from assay.harness.inversion.candidates import Prefixes
 from assay.harness.inversion.linear import LinearMap, Slope, factor, ridge, spread
-from assay.harness.inversion.target import Target, embedded, head_of
+from assay.harness.inversion.target import BEFORE, Target, embedded, head_alone, head_of
 from assay.harness.models import capabilities
 from assay.harness.models.subject import Subject
 from assay.harness.models.subject.memo import memo
@@ -180,7 +180,7 @@ class _Prompts:
         ids = draw_prompts(self.subject, self.text, count, self.length, self.draw)
         at_once = max(1, TOKENS_AT_ONCE // self.length)
         states = [
-            reduced(self.target.output(self.subject, some), self.basis)
+            reduced_output(self.subject, self.target, some, self.basis)
             for some in ids.split(at_once)
         ]
         self.ids = torch.cat([self.ids, ids])
@@ -248,6 +248,27 @@ def basis_of(subject: Subject, target: Target) -> Tensor | None:
 def reduced(states: Tensor, basis: Tensor | None) -> Tensor:
     """``states`` [..., F] times ``basis`` [F, f], where there is one."""
     return states if basis is None else states.to(basis) @ basis
+
+
+def reduced_output(subject: Subject, target: Target, ids: Tensor, basis: Tensor | None) -> Tensor:
+    """The `reduced` output for ``ids`` [k, n]: [k, n, f].
+
+    Of logits that are the head's product alone, without making them: two products with the
+    vocabulary cost as much as the model's blocks.
+    """
+    if basis is None or (target.through == "logits" and not head_alone(subject)):
+        return reduced(target.output(subject, ids), basis)
+    states = replace(target, through=BEFORE[target.through]).output(subject, ids)
+    bias = getattr(head_of(subject), "bias", None)
+    product = states.to(basis) @ _head_by_basis(subject)
+    return product if bias is None else product + bias.to(basis) @ basis
+
+
+@memo
+def _head_by_basis(subject: Subject) -> Tensor:
+    """The head times the basis: [hidden, hidden]."""
+    weight = head_of(subject).weight.detach().float()
+    return weight.T @ (weight / torch.linalg.vector_norm(weight))
 
 
 def draw_prompts(

@@ -247,7 +247,7 @@ def head_input(subject: Subject, ids: Tensor | None = None, **arguments: Any) ->
 
 
 @memo
-def _head_alone(subject: Subject) -> bool:
+def head_alone(subject: Subject) -> bool:
     """Whether the logits are the head's output itself, without a cap or scale."""
     head = head_of(subject)
     ids = subject.content(torch.arange(3, device=subject.device)[None] * 5)
@@ -274,7 +274,7 @@ def without_head(subject: Subject, target: Target, goal: Tensor) -> tuple[Target
             f"head: its rank is {inverse.rank} of {head.weight.shape[1]} (condition "
             f"{inverse.condition:.3g}), so the logits do not determine the state"
         )
-    if target.through == "logits" and not _head_alone(subject):
+    if target.through == "logits" and not head_alone(subject):
         raise BadInput(f"head: {subject.name} caps or scales the logits that it makes")
     logits = goal if getattr(head, "bias", None) is None else goal - head.bias
     states = inverse.apply(logits).to(goal.dtype)

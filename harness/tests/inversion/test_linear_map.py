@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from assay.fixtures.subjects import load
 from assay.harness.inversion import (
     Target,
     exact,
@@ -17,6 +18,7 @@ from assay.harness.inversion import (
 )
 from assay.harness.inversion.linear import LinearMap, Slope
 from assay.harness.inversion.token_by_token import ranked
+from assay.harness.models.loading.runs import Options
 from assay.harness.tests.support.toys import fresh, prompt, toy
 
 SEARCHES = pytest.mark.parametrize(
@@ -128,3 +130,31 @@ def test_a_folder_that_cannot_be_written_costs_nothing_but_time(tmp_path):
 def test_a_model_without_a_digest_keeps_nothing(tmp_path):
     linear_map(replace(fresh("gpt2"), digest=""), Target(1), keep=tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("spec", "through", "made"),
+    [
+        ("tiny:llama", "logits", False),
+        ("tiny:llama", "head", False),
+        ("tiny:phi", "logits", False),  # its head has a bias
+        ("tiny:gemma2", "logits", True),  # caps its logits
+    ],
+)
+def test_logits_are_made_for_a_map_only_where_they_are_more_than_a_product(
+    spec, through, made
+) -> None:
+    subject = load(spec, Options())
+    target, ids = Target(subject.layers, through), torch.arange(12).view(2, 6) + 5
+    basis = set_up.basis_of(subject, target)
+    expected = set_up.reduced(target.output(subject, ids), basis)
+    set_up.reduced_output(subject, target, ids, basis)  # asks once whether they are
+    runs = []
+    hook = subject.model.get_output_embeddings().register_forward_hook(
+        lambda *_: runs.append(None)
+    )
+    torch.testing.assert_close(
+        set_up.reduced_output(subject, target, ids, basis), expected, rtol=1e-5, atol=1e-6
+    )
+    hook.remove()
+    assert bool(runs) is made
