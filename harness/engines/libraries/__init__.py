@@ -32,6 +32,17 @@ def number(options: Mapping[str, str], name: str) -> int:
     return int(options[name])
 
 
+MANY, FEW = 2**15, 1000
+"""From so many tokens on the best few are listed: 150 000 take seconds for each row."""
+
+
+def best(options: Mapping[str, str], vocabulary: int) -> int:
+    """How many scores a row lists, by the option ``best``; 0 where it has the whole vocabulary."""
+    usual = vocabulary if vocabulary < MANY else FEW
+    listed = number(options, "best") if options["best"] else usual
+    return listed if listed < vocabulary else 0
+
+
 def sent(client: Any, path: str, body: Any = None, type: Any = Any) -> Any:
     """What a server answers to POST, or to GET without a ``body``, read as ``type``.
 

@@ -30,9 +30,6 @@ PACKAGE = "xllamacpp"
 SLOTS, POSITIONS = 4, 256
 """Requests at once, and tokens of each."""
 
-MANY, FEW = 2**15, 1000
-"""From so many tokens on the best few are listed: 150 000 take two seconds for each row."""
-
 LISTED = 20
 """Scores of each generated token: 32 rows of a whole vocabulary take minutes."""
 
@@ -79,8 +76,7 @@ class LlamaCpp(Engine):
         properties = self._sent("/props")
         self.vocabulary = facts["meta"]["n_vocab"]
         self.longest = libraries.longest(self.vocabulary)
-        usual = str(self.vocabulary if self.vocabulary < MANY else FEW)
-        self.best = libraries.number({"best": self.options["best"] or usual}, "best")
+        self.best = libraries.best(self.options, self.vocabulary) or self.vocabulary
         self.context = properties["default_generation_settings"]["n_ctx"]
         build = properties["build_info"] if path.startswith("http") else metadata.version(PACKAGE)
         self.name = f"llama.cpp {build}"  # servers of the package do not know their build

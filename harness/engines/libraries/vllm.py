@@ -1,4 +1,4 @@
-"""vLLM in this process, with scores of the whole vocabulary."""
+"""vLLM in this process, with scores of the whole vocabulary, or of the best of a large one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import vllm
 from assay.harness.engines import libraries
 from assay.harness.engines.interface import Engine, Generated, Ids, Sampling, Scores
 
-USUAL = {"type": "float32", "cache": "auto", "longest": "256"}
+USUAL = {"type": "float32", "cache": "auto", "longest": "256", "best": ""}
 """The options, with what they are where they are left out."""
 
 BLOCK = 32
@@ -19,7 +19,7 @@ BLOCK = 32
 
 
 class Vllm(Engine):
-    """``FOLDER[,type=float32|bfloat16][,cache=auto|fp8|…][,longest=N]``."""
+    """``FOLDER[,type=float32|bfloat16][,cache=auto|fp8|…][,longest=N][,best=K]``."""
 
     def __init__(self, what: str) -> None:
         path, options = libraries.read(what, USUAL)
@@ -38,6 +38,7 @@ class Vllm(Engine):
         self.cache = "" if options["cache"] == "auto" else options["cache"]
         self.name = f"vLLM {vllm.__version__}"
         self.vocabulary = self.llm.llm_engine.model_config.get_vocab_size()
+        self.best = libraries.best(options, self.vocabulary)
         self.longest = 2 * libraries.longest(self.vocabulary) + 8
         if self.longest <= BLOCK:
             self.lacks = {
@@ -47,13 +48,14 @@ class Vllm(Engine):
     def scores(self, requests: Sequence[Ids], *, cold: bool = True) -> Sequence[Scores]:
         """Of each prompt position; or the next token's, after what the prefix cache has."""
         if cold:
-            how = vllm.SamplingParams(max_tokens=1, temperature=0.0, prompt_logprobs=-1)
+            listed = self.best or -1
+            how = vllm.SamplingParams(max_tokens=1, temperature=0.0, prompt_logprobs=listed)
             # One more id makes the last position one of the prompt.
             outputs = self._answers([[*ids, ids[-1]] for ids in requests], how)
-            return [Scores(self._rows(output.prompt_logprobs[1:])) for output in outputs]
-        how = vllm.SamplingParams(max_tokens=1, temperature=0.0, logprobs=-1)
+            return [self._scores(output.prompt_logprobs[1:], 0) for output in outputs]
+        how = vllm.SamplingParams(max_tokens=1, temperature=0.0, logprobs=self.best or -1)
         return [
-            Scores(self._rows(output.outputs[0].logprobs), first=len(ids) - 1)
+            self._scores(output.outputs[0].logprobs, len(ids) - 1)
             for output, ids in zip(self._answers(requests, how), requests, strict=True)
         ]
 
@@ -67,7 +69,7 @@ class Vllm(Engine):
                 top_p=sampling.top_p,
                 repetition_penalty=sampling.repetition_penalty,
                 seed=sampling.seed + number,  # equal prompts would get equal texts
-                logprobs=-1,
+                logprobs=self.best or -1,
                 ignore_eos=True,
             )
             for number in range(len(requests))
@@ -75,16 +77,24 @@ class Vllm(Engine):
         texts = []
         for output, ids in zip(self._answers(requests, hows), requests, strict=True):
             text = output.outputs[0]
-            scores = Scores(self._rows(text.logprobs), first=len(ids) - 1)
-            texts.append(Generated(list(text.token_ids), scores))
+            new = list(text.token_ids)
+            texts.append(Generated(new, self._scores(text.logprobs, len(ids) - 1, new)))
         return texts
 
     def _answers(self, requests: Sequence[Ids], how: Any) -> list[Any]:
         prompts: Any = [{"prompt_token_ids": list(ids)} for ids in requests]
         return self.llm.generate(prompts, how, use_tqdm=False)
 
-    def _rows(self, rows: Sequence[Any]) -> Any:
-        values = np.full((len(rows), self.vocabulary), -np.inf)
-        for row, scores in zip(values, rows, strict=True):
+    def _scores(self, rows: Sequence[Any], first: int, chosen: Ids = ()) -> Scores:
+        """The scores of ``rows``; where the best are listed, with those of ``chosen`` tokens."""
+        if self.best:
+            ids = [sorted(row, key=lambda i: -row[i].logprob)[: self.best] for row in rows]
+            for listed, token in zip(ids, chosen, strict=False):
+                if token not in listed:
+                    listed[-1] = token
+            values = [[row[i].logprob for i in some] for row, some in zip(rows, ids, strict=True)]
+            return Scores(values, ids, first)
+        whole = np.full((len(rows), self.vocabulary), -np.inf)
+        for row, scores in zip(whole, rows, strict=True):
             row[list(scores)] = [each.logprob for each in scores.values()]
-        return values
+        return Scores(whole, first=first)

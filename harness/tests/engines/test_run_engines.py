@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from assay.harness.cli.main import main
+from assay.harness.engines import libraries
 from assay.harness.tests.support.sessions import ROOT, Project, law
 
 OWN = "engine:own:chat+stale-entry"
@@ -49,3 +52,11 @@ def test_the_faults_of_engines_are_listed(capsys) -> None:
     printed = capsys.readouterr().out
     assert "stale-entry" in printed
     assert "engine:own:MODEL" in printed
+
+
+@pytest.mark.parametrize(
+    ("option", "vocabulary", "listed"),
+    [("", 392, 0), ("", 151_936, 1000), ("151936", 151_936, 0), ("20", 392, 20)],
+)
+def test_of_a_large_vocabulary_the_best_are_listed(option, vocabulary, listed) -> None:
+    assert libraries.best({"best": option}, vocabulary) == listed
