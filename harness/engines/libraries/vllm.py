@@ -85,7 +85,7 @@ class Vllm(Engine):
         prompts: Any = [{"prompt_token_ids": list(ids)} for ids in requests]
         return self.llm.generate(prompts, how, use_tqdm=False)
 
-    def _scores(self, rows: Sequence[Any], first: int, chosen: Ids = ()) -> Scores:
+    def _scores(self, rows: Sequence[Any], first: int, chosen: Sequence[int] = ()) -> Scores:
         """The scores of ``rows``; where the best are listed, with those of ``chosen`` tokens."""
         if self.best:
             ids = [sorted(row, key=lambda i: -row[i].logprob)[: self.best] for row in rows]
