@@ -6,7 +6,9 @@ Every finding runs as in `assay check`, with its own prompts, untrained models, 
 on all blocks of a slice of the model (`harness.models.reference.slices`).  There is no limit on a
 large model's time unless ``--seconds`` sets one.  Descents through a head of 152 thousand tokens
 take hours: ``--tokens=4096`` cuts embedding and head to so many tokens, of which the prompts are
-drawn then.  ``--blocks=0`` takes the whole model.  Results are added to the file.
+drawn then.  ``--blocks=0`` takes the whole model.  ``--limit`` ends the search for each prompt of
+E22 after so many seconds; what is not found by then counts as not recovered.  Results are added to
+the file.
 """
 
 from __future__ import annotations
@@ -18,6 +20,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import Tensor
 
 from assay.claims.inversion import (
     test_inversion,
@@ -33,6 +39,9 @@ from assay.fixtures.sides import THIS
 from assay.fixtures.ways import Way
 from assay.harness.checking.claim import Claim, Session
 from assay.harness.checking.profiles import PROFILES
+from assay.harness.inversion import Target, exact
+from assay.harness.inversion.set_up import default_folder
+from assay.harness.inversion.token_by_token import SearchResult
 from assay.harness.models.loading.runs import Options
 from assay.harness.models.reference.slices import slice_of
 from assay.harness.models.subject import Subject
@@ -150,6 +159,20 @@ def decide(
     return settled.results[0]
 
 
+def each_within(limit: float) -> Callable[[Subject, Target, Tensor], SearchResult]:
+    """An exact search of one prompt after another, each for ``limit`` seconds at most."""
+
+    def search(subject: Subject, target: Target, goal: Tensor) -> SearchResult:
+        rows, n = goal.shape[:2]
+        result = SearchResult.blank(rows, n, goal.device)
+        for row in torch.arange(rows, device=goal.device).split(1):
+            found = exact(subject, target, goal[row], keep=default_folder(), limit=limit)
+            result.put(row, found)
+        return result
+
+    return search
+
+
 def shown(result: Result) -> dict[str, Any]:
     """What is kept of a result."""
     details = {
@@ -181,7 +204,10 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=0)
     parser.add_argument("--only", default="", help="variants whose name contains this")
     parser.add_argument("--seconds", type=float, default=math.inf, help="limit of a finding")
+    parser.add_argument("--limit", type=float, default=0, help="seconds for a prompt of E22")
     options = parser.parse_args()
+    if options.limit:
+        patch.object(test_inversion_exact, "exact", each_within(options.limit)).start()
     subject = subjects.load(options.model, Options(dtype="float32"))
     if options.blocks:
         subject = first_blocks(subject, options.blocks, options.tokens)
