@@ -32,7 +32,7 @@ As in Student's distribution the likelihood falls with the logarithm of the squa
 LISTED, MOST = 16, 8
 """Tokens among which a place's probability is shared, and the most others tried at a place."""
 
-REACH, WORTH = 0.4, 0.08
+REACH, WORTH = 0.7, 0.08
 """Least probabilities: that all before a place is right, for its guess to be run; and that times
 the probability of another token, for that token to be tried."""
 

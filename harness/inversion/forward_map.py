@@ -45,7 +45,8 @@ DRAWN, WINDOWS = 640, 280
 """Prompts of random tokens and a fixed text, and of documentation and of code, each."""
 
 PROSE = Path(__file__).with_name("declaration.txt")
-"""Articles of the Universal Declaration of Human Rights, in seven languages, a paragraph each."""
+"""Articles of the Universal Declaration of Human Rights, in seven languages, a paragraph each, and
+a paragraph about it in three, with the quotation marks, dashes and no-break spaces of print."""
 
 DOCUMENTATION = "pydoc_data.topics"
 CODE = ("argparse", "tarfile", "subprocess", "logging", "difflib", "statistics", "zipfile")
@@ -270,7 +271,7 @@ def _spread(states: Tensor) -> Tensor:
     return states.std(0).clamp_min(torch.finfo(states.dtype).tiny ** 0.5)
 
 
-FORMAT = 5
+FORMAT = 6
 """Of the files: raised when the estimate or its fields change."""
 
 
