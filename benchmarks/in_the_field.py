@@ -216,7 +216,12 @@ def main() -> None:
             for name, arguments in variants.items():
                 if options.only not in name:
                     continue
-                row = {"variant": name, "blocks": subject.layers, "tokens": subject.vocabulary}
+                row = {
+                    "model": Path(options.model).name,
+                    "variant": name,
+                    "blocks": subject.layers,
+                    "tokens": subject.vocabulary,
+                }
                 row |= shown(decide(subject, test, arguments, options.seconds))
                 rows = json.loads(options.file.read_text()) if options.file.exists() else []
                 lines = ",\n".join(json.dumps(each) for each in [*rows, row])
