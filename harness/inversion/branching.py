@@ -99,6 +99,8 @@ class _Row:
         self.tried = torch.zeros(self.n, dtype=torch.long, device=goal.device)
         # Of the first open place, after its true prefix: tokens, and their states.
         self.tokens, self.states = goal.new_empty(0, dtype=torch.long), goal.new_empty(0, 0)
+        # The last prompt that was run without branches or a cache, and its states.
+        self.plain = self.tokens, self.states
         self.parts = [linear.at(place, state) for place, state in enumerate(self.wide)]
         self.evidence = torch.stack([self._evidence(place) for place in range(self.n)])
         self.prior = self._prior(self.evidence, own_distribution(subject, target))
@@ -188,9 +190,11 @@ class _Row:
         if off <= self.close or off > NEARLY:
             return off <= self.close
         prompt = torch.cat([self.guess[:place], token[None], self.guess[place + 1 :]])
-        plain = self.prefixes.target.output(self.subject, prompt[None])[0, place, None]
-        self.prefixes.passes += 1
-        self.tried += 1
+        if not torch.equal(prompt[: place + 1], self.plain[0][: place + 1]):
+            self.plain = prompt, self.prefixes.target.output(self.subject, prompt[None])[0]
+            self.prefixes.passes += 1
+            self.tried += 1
+        plain = self.plain[1][place, None]
         rounded = float(relative(own, plain))
         close = max(self.close, ACCEPTED * rounded) if rounded <= NEARLY else self.close
         return float(relative(plain, goal[None])) <= close

@@ -104,9 +104,14 @@ def test_a_token_whose_state_rounding_changes_by_more_is_right():
     row = branching._Row(subject, target, goal, forward_map.forward_map(subject, target))
     row.guess, row.close = ids.clone(), 1e-9
     assert row._right(ids[0], goal[0] * (1 + 1e-6))
+    row.done, passes = 1, row.prefixes.passes
+    assert row._right(ids[1], goal[1] * (1 + 1e-6))
+    assert row.prefixes.passes == passes, "that run has the states of all places"
+    row.done = 0
     assert not row._right(ids[0], goal[0] * (1 + 1e-2))
     other = (ids[0] + 1) % subject.vocabulary
     assert not row._right(other, goal[0] * (1 + 1e-6))
+    assert row.prefixes.passes == passes + 1
 
 
 def test_a_round_has_the_likeliest_by_the_map_alone_and_by_the_model_s_distribution(monkeypatch):
