@@ -289,7 +289,7 @@ class _Row:
 
     def _rest(self, part: Part, place: int, states: Tensor) -> Tensor:
         """What tokens add to ``states`` [..., F] at a ``place``, after the target before it."""
-        if part is self.map.first:
+        if part is not self.map.later:
             return part.rest(states)
         return part.rest(states, part.centre if place == 1 else self.wide[place - 1])
 

@@ -5,8 +5,10 @@ features are thousands of times as large as others.  So features are standardise
 regressed on the state of the token before, which is a target too, and on what the first block
 makes of the token: that ranks more tokens right than its embedding.  Tokens are ranked by
 Mahalanobis' distance in the metric of what the regression leaves.  The first place has a
-regression of its own.  Other massive states (attention sinks, arXiv 2309.17453) are of either
-kind, and likelihoods say of which.
+regression of its own, and so have massive states behind it (attention sinks, arXiv 2309.17453).
+They are rare, except at the second place: one random token in six has one after one other in
+Qwen2.5.  So they are sampled there, and such tokens at all places.  Some long states are as usual
+but for their length, as those of full stops; likelihoods say which.
 """
 
 from __future__ import annotations
@@ -27,10 +29,8 @@ from assay.harness.inversion.linear import factor
 from assay.harness.inversion.set_up import (
     TOKENS_AT_ONCE,
     basis_of,
-    draw_prompts,
     reduced_output,
     save,
-    text_of,
 )
 from assay.harness.inversion.target import Target, embedded
 from assay.harness.models import capabilities
@@ -41,8 +41,13 @@ from assay.harness.operations import tokens
 LENGTH = 20
 """Tokens of the prompts from which the map is made."""
 
-DRAWN, WINDOWS = 640, 280
-"""Prompts of random tokens and a fixed text, and of documentation and of code, each."""
+DRAWN, WINDOWS = 320, 280
+"""Prompts of random tokens, as many more with tokens of massive states, and prompts of
+documentation and of code, each."""
+
+FIRST, SECOND = 160, 48
+"""Random first tokens, and second tokens after each, among which massive states are found.  Half
+as many of either rank fewer tokens of such states first."""
 
 PROSE = Path(__file__).with_name("declaration.txt")
 """Articles of the Universal Declaration of Human Rights, in seven languages, a paragraph each, and
@@ -67,7 +72,7 @@ TOKEN, BEFORE = 0.2, 0.02
 on held-out text and random tokens, half and a tenth rank fewer tokens first."""
 
 LONGER = 1.5
-"""How many times as long as usual a state is that may be as first states, where those are so long.
+"""How many times as long as usual a state is that may be massive, where first states are so long.
 Which kind it is depends on its distances: of longer ones some are full stops and line ends."""
 
 
@@ -148,12 +153,14 @@ class ForwardMap:
     """The map for one model and target, over the ``table`` [V, d] of its `token_table`.
 
     ``first`` is of the first place, ``later`` of the others; states longer than ``sink`` may be
-    as either expects.  ``states`` were computed for it.  States of logits are times ``basis``.
+    as ``massive`` expects.  ``states`` were computed for it.  States of logits are times
+    ``basis``.
     """
 
     table: Tensor
     first: Part
     later: Part
+    massive: Part
     sink: float
     states: int
     basis: Tensor | None = None
@@ -162,7 +169,7 @@ class ForwardMap:
         """The parts for the ``state`` [F] of a ``place``."""
         if place == 0:
             return (self.first,)
-        return (self.later, self.first) if float(state.norm()) > self.sink else (self.later,)
+        return (self.later, self.massive) if float(state.norm()) > self.sink else (self.later,)
 
 
 def forward_map(subject: Subject, target: Target, keep: Path | None = None) -> ForwardMap:
@@ -186,27 +193,77 @@ def _maps(subject: Subject) -> dict[Target, ForwardMap]:
 
 def _estimate(subject: Subject, target: Target, keep: Path | None) -> ForwardMap:
     draw, basis = torch.Generator().manual_seed(2), basis_of(subject, target)
-    prompts = draw_prompts(subject, text_of(subject), DRAWN, LENGTH, draw)
+    table, alone = token_table(subject, keep), _alone(subject, draw)
+    singles = _states(subject, target, alone[:, None], basis)[:, 0]
+    prompts = torch.cat([_random(subject, (DRAWN, LENGTH), draw), *_texts(subject, draw)])
+    states = _states(subject, target, prompts, basis)
+    longest, usual = (float(each.norm(dim=-1).median()) for each in (singles, states[:, 1:]))
+    sink = LONGER * usual if longest > LONGER * usual else float("inf")
+    more = _random(subject, (DRAWN, LENGTH), draw)
+    computed = alone.numel() + prompts.numel() + more.numel()
+    second, seconds = alone[:0], singles[:0]
+    if sink < float("inf") and basis is None:  # logits have no massive states
+        second, seconds = _after_one(subject, target, draw)
+        computed += FIRST + second.numel()
+        second, seconds = (each[seconds.norm(dim=-1) > sink] for each in (second, seconds))
+    if len(second):
+        half = torch.rand(more.shape, generator=draw) < 0.5
+        likely = torch.randint(len(second), more.shape, generator=draw)
+        more = torch.where(half.to(more.device), second[likely.to(more.device)], more)
+    prompts = torch.cat([prompts, more])
+    states = torch.cat([states, _states(subject, target, more, basis)])
+    before = states[:, :-1].clone()
+    before[:, 0] = states[:, 1:].mean((0, 1))  # the first state is in other units
+    ids, after, before = (
+        prompts[:, 1:].flatten(),
+        states[:, 1:].flatten(0, 1),
+        before.flatten(0, 1),
+    )
+    long = after.norm(dim=-1) > sink
+    sinks = torch.cat([alone, second, ids[long]]), torch.cat([singles, seconds, after[long]])
+    return ForwardMap(
+        table,
+        first=Part.fit(table, alone, singles, None),
+        later=Part.fit(table, ids, after, before),
+        massive=Part.fit(table, *sinks, None),
+        sink=sink,
+        states=computed,
+        basis=basis,
+    )
+
+
+def _alone(subject: Subject, draw: torch.Generator) -> Tensor:
+    """First tokens, random and frequent ones: [s]."""
+    vocabulary = len(embedded(subject))
+    ids = torch.randperm(vocabulary, generator=draw)[: ALONE * 3 // 4]
+    ids = torch.cat([ids, torch.arange(min(ALONE // 4, vocabulary))])
+    return subject.content(ids.to(subject.device))
+
+
+def _random(subject: Subject, shape: tuple[int, int], draw: torch.Generator) -> Tensor:
+    ids = torch.randint(len(embedded(subject)), shape, generator=draw)
+    return subject.content(ids.to(subject.device))
+
+
+def _texts(subject: Subject, draw: torch.Generator) -> list[Tensor]:
+    """Prompts of prose, of documentation and of code; none without a tokenizer."""
     parts = [text[: len(text) // LENGTH * LENGTH].view(-1, LENGTH) for text in _prose(subject)]
     for text in _library(subject):
         begins = torch.randint(len(text) - LENGTH, (WINDOWS,), generator=draw)
         parts.append(text[begins[:, None] + torch.arange(LENGTH)])
-    prompts = torch.cat([prompts, *(subject.content(each.to(prompts)) for each in parts)])
-    vocabulary = len(embedded(subject))
-    alone = torch.randperm(vocabulary, generator=draw)[: ALONE * 3 // 4]
-    alone = torch.cat([alone, torch.arange(min(ALONE // 4, vocabulary))])
-    alone = subject.content(alone[:, None].to(subject.device))
-    states = _states(subject, target, prompts, basis)
-    singles = _states(subject, target, alone, basis)[:, 0]
-    table = token_table(subject, keep)
-    before = states[:, :-1].clone()
-    before[:, 0] = states[:, 1:].mean((0, 1))  # the first state is in other units
-    after = (each.flatten(0, 1) for each in (prompts[:, 1:], states[:, 1:], before))
-    later = Part.fit(table, *after)
-    first = Part.fit(table, alone[:, 0], singles, None)
-    longest, usual = (float(each.norm(dim=-1).median()) for each in (singles, states[:, 1:]))
-    sink = LONGER * usual if longest > LONGER * usual else float("inf")
-    return ForwardMap(table, first, later, sink, prompts.numel() + alone.numel(), basis)
+    return [subject.content(each.to(subject.device)) for each in parts]
+
+
+def _after_one(subject: Subject, target: Target, draw: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Random second tokens [s], and their states [s, F]."""
+    first, second = (_random(subject, (FIRST, n), draw) for n in (1, SECOND))
+    states = []
+    for some in torch.arange(FIRST, device=first.device).split(max(1, TOKENS_AT_ONCE // SECOND)):
+        prefixes = Prefixes(subject, target, len(some))
+        prefixes.extend(first[some])
+        parts = [each for _, each in prefixes.states(second[some])]
+        states.append(torch.cat(parts, 1).flatten(0, 1))
+    return second.flatten(), torch.cat(states).float()
 
 
 def _states(subject: Subject, target: Target, prompts: Tensor, basis: Tensor | None) -> Tensor:
@@ -271,8 +328,10 @@ def _spread(states: Tensor) -> Tensor:
     return states.std(0).clamp_min(torch.finfo(states.dtype).tiny ** 0.5)
 
 
-FORMAT = 6
+FORMAT = 7
 """Of the files: raised when the estimate or its fields change."""
+
+PARTS = ("first", "later", "massive")
 
 
 def _path(folder: Path, subject: Subject, what: object) -> Path | None:
@@ -294,20 +353,21 @@ def _read_table(path: Path, subject: Subject) -> Tensor | None:
 def _read(path: Path, subject: Subject, target: Target, keep: Path) -> ForwardMap | None:
     try:
         with safe_open(path, "pt", device=str(subject.device)) as file:
-            first, later = (
-                Part(*(file.get_tensor(f"{name}.{each.name}") for each in fields(Part)))
-                for name in ("first", "later")
-            )
+            parts = {
+                name: Part(*(file.get_tensor(f"{name}.{each.name}") for each in fields(Part)))
+                for name in PARTS
+            }
             sink, states = file.get_tensor("numbers").tolist()
     except (OSError, SafetensorError, KeyError):
         return None
     table, basis = token_table(subject, keep), basis_of(subject, target)
-    return ForwardMap(table, first, later, sink, int(states), basis)
+    return ForwardMap(table, **parts, sink=sink, states=int(states), basis=basis)
 
 
 def _write(path: Path, made: ForwardMap) -> None:
     parts = {"numbers": torch.tensor([made.sink, float(made.states)], dtype=torch.float64)}
-    for name, part in (("first", made.first), ("later", made.later)):
+    for name in PARTS:
+        part = getattr(made, name)
         parts |= {f"{name}.{each.name}": getattr(part, each.name) for each in fields(Part)}
     with suppress(OSError, SafetensorError):
         save(path, parts)

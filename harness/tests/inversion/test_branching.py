@@ -59,7 +59,8 @@ def test_the_map_is_kept_in_a_folder(tmp_path):
     made, path = forward_map.forward_map(subject, target), tmp_path / "map.safetensors"
     forward_map._write(path, made)
     read = forward_map._read(path, subject, target, tmp_path)
-    for one, other in ((made.first, read.first), (made.later, read.later)):
+    for part in forward_map.PARTS:
+        one, other = getattr(made, part), getattr(read, part)
         assert all(torch.equal(getattr(one, each), getattr(other, each)) for each in vars(one))
     assert (read.sink, read.states) == (made.sink, made.states)
 
@@ -129,24 +130,38 @@ def test_a_round_has_the_likeliest_by_the_map_alone_and_by_the_model_s_distribut
     assert row._round(1, 4).tolist() == [0, 1, 2, 70]
 
 
-@pytest.mark.parametrize("kind", ["first", "later"])
+def test_massive_states_behind_the_first_are_sampled(monkeypatch):
+    subject, target = toy("llama"), Target(2)
+    alone = forward_map.forward_map(subject, target)
+    monkeypatch.setattr(forward_map, "LONGER", 0.0)  # all states count as massive
+    both = forward_map._estimate(subject, target, None)
+    assert both.states == alone.states + forward_map.FIRST * (1 + forward_map.SECOND)
+    ids = prompts(subject, rows=64, n=2)
+    states = target.output(subject, ids)[:, 1]
+    assert [len(each.at(1, states[0])) for each in (alone, both)] == [1, 2]
+    misses = [each.massive.misses(each.table, each.massive.rest(states)) for each in (alone, both)]
+    found = [int((each.argmin(1) == ids[:, 1]).sum()) for each in misses]
+    assert found[1] > 1.5 * found[0], "first states alone say less of these"
+
+
+@pytest.mark.parametrize("kind", ["massive", "later"])
 def test_a_massive_state_is_judged_by_the_part_of_its_kind(kind):
     """Of two kinds of long states, both parts have some token that is nearest."""
     draw = torch.Generator().manual_seed(3)
     table, slope = torch.randn(60, 8, generator=draw), torch.randn(8, 8, generator=draw)
     noise = torch.randn(2, 60, 8, generator=draw) * 0.1
     ids, far = torch.arange(60), torch.tensor([300.0] + [0.0] * 7)
-    states = {"first": far + table @ slope + noise[0], "later": table @ slope.T + noise[1]}
+    states = {"massive": far + table @ slope + noise[0], "later": table @ slope.T + noise[1]}
     states["later"][:30] -= far.flip(0)  # as long as the first states, and of another direction
     parts = {name: forward_map.Part.fit(table, ids, each, None) for name, each in states.items()}
     row = object.__new__(branching._Row)
-    row.wide, row.parts = states[kind][:30], [(parts["later"], parts["first"])] * 30
-    row.map = forward_map.ForwardMap(table, parts["first"], parts["later"], 100.0, 120)
+    row.wide, row.parts = states[kind][:30], [(parts["later"], parts["massive"])] * 30
+    row.map = forward_map.ForwardMap(table, parts["massive"], **parts, sink=100.0, states=120)
     row._rest = lambda part, place, rows: part.rest(rows)
     right = [int(row._evidence(place).argmax()) == place for place in range(30)]
     assert sum(right) >= 28
     # Tokens of the other kind do not shift it.
-    others = states["later" if kind == "first" else "first"][:5]
+    others = states["later" if kind == "massive" else "massive"][:5]
     right = [int(row._evidence(place, ids[:5], others).argmax()) == place for place in range(30)]
     assert sum(right) >= 28
 
