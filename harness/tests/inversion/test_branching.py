@@ -98,7 +98,7 @@ def test_a_search_ends_at_its_limit_with_what_is_verified(monkeypatch):
 
 
 def test_a_token_whose_state_rounding_changes_by_more_is_right():
-    """Three ways to compute one state differ by more than `accepted` where much cancels."""
+    """Where much cancels, what rounding changes is more than `accepted`."""
     subject, target = toy("llama"), Target(2)
     ids = prompts(subject, rows=1)[0]
     goal = target.output(subject, ids[None])[0]
@@ -113,6 +113,8 @@ def test_a_token_whose_state_rounding_changes_by_more_is_right():
     other = (ids[0] + 1) % subject.vocabulary
     assert not row._right(other, goal[0] * (1 + 1e-6))
     assert row.prefixes.passes == passes + 1
+    row.goal = goal * (1 + 5e-4)
+    assert not row._right(ids[0], goal[0]), "rounding changes it by less"
 
 
 def test_a_round_has_the_likeliest_by_the_map_alone_and_by_the_model_s_distribution(monkeypatch):
