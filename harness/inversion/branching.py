@@ -45,8 +45,8 @@ NEARLY = 1e-3
 
 CHANGED, CHANGES = 32.0, 4
 """Standard deviation of relative changes of embeddings, in units of the dtype's rounding, and how
-many there are.  The one that does most changes states of Qwen2.5 by as much as a batch of 32
-prompts in place of one, or more."""
+many there are at most.  The one that does most changes states of Qwen2.5 by as much as a batch of
+32 prompts in place of one, or more."""
 
 SURE, DOUBTED = 0.25, 3
 """In 16 bits: the share of what is accepted within which no other token is tried, and the rounds
@@ -106,7 +106,7 @@ class _Row:
         # Of the first open place, after its true prefix: tokens, and their states.
         self.tokens, self.states = goal.new_empty(0, dtype=torch.long), goal.new_empty(0, 0)
         # The last prompt that was run with changed embeddings, and its states.
-        self.changed = self.tokens, self.states
+        self.prompt, self.changed = self.tokens, list[Tensor]()
         self.parts = [linear.at(place, state) for place, state in enumerate(self.wide)]
         self.evidence = torch.stack([self._evidence(place) for place in range(self.n)])
         self.prior = self._prior(self.evidence, own_distribution(subject, target))
@@ -197,28 +197,32 @@ class _Row:
         if off <= self.close or off > NEARLY:
             return off <= self.close
         prompt = torch.cat([self.guess[:place], token[None], self.guess[place + 1 :]])
-        if not torch.equal(prompt[: place + 1], self.changed[0][: place + 1]):
-            self.changed = prompt, self._changed(prompt)
-            self.prefixes.passes += 1
-            self.tried += CHANGES
-        rounded = float(relative(own, self.changed[1][:, place]).max())
-        return off <= ACCEPTED * rounded <= ACCEPTED * NEARLY
+        if not torch.equal(prompt[: place + 1], self.prompt[: place + 1]):
+            self.prompt, self.changed = prompt, []
+        for number in range(CHANGES):
+            if number == len(self.changed):
+                self.changed.append(self._changed(number))
+            rounded = float(relative(own, self.changed[number][place, None]))
+            if off <= ACCEPTED * rounded <= ACCEPTED * NEARLY:
+                return True
+        return False
 
-    def _changed(self, prompt: Tensor) -> Tensor:
-        """The target of a ``prompt`` [n] with each of the `CHANGES` of its embeddings: [k, n, F].
+    def _changed(self, number: int) -> Tensor:
+        """The target of the present ``prompt`` with its embeddings changed by `CHANGED`: [n, F].
 
         Without a change, where the model takes no embeddings.
         """
-        subject, target = self.subject, self.prefixes.target
-        prompt = prompt.expand(CHANGES, -1)
+        self.prefixes.passes += 1
+        self.tried += 1
+        subject, target, ids = self.subject, self.prefixes.target, self.prompt[None]
         if "inputs-embeds" not in capabilities.probe(subject):
-            return target.output(subject, prompt)
+            return target.output(subject, ids)[0]
         with torch.no_grad():
-            rows = subject.input_embeddings(prompt)
-        draw = torch.Generator().manual_seed(1)
+            rows = subject.input_embeddings(ids)
+        draw = torch.Generator().manual_seed(number)
         noise = torch.randn(rows.shape, generator=draw).to(rows)
         changed = rows * (1 + CHANGED * torch.finfo(rows.dtype).eps * noise)
-        return target.output(subject, embeddings=changed)
+        return target.output(subject, embeddings=changed)[0]
 
     def _plan(self) -> tuple[int, Tensor, Tensor]:
         """The end of the guess that is run, and the ``places`` [b] and ids [b] of other tokens.
