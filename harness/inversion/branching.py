@@ -40,8 +40,9 @@ the probability of another token, for that token to be tried."""
 ROUNDS = (6, 6, 12, 24, 24, 48, 48, 96, 192, 384, 768, 1536)
 """Tokens tried in each round at the first place that is open; after them it is given up."""
 
-NEARLY = 1e-3
-"""The relative distance up to which a token may be right, as rounding may change more there."""
+NEARLY = 0.01
+"""The relative distance up to which a token may be right, as rounding may change more there: a
+batch of 32 prompts in place of one changed a state of Qwen2.5 by 0.0016."""
 
 CHANGED, CHANGES = 32.0, 4
 """Standard deviation of relative changes of embeddings, in units of the dtype's rounding, and how

@@ -109,7 +109,7 @@ def test_a_token_whose_state_rounding_changes_by_more_is_right():
     assert row._right(ids[1], goal[1] * (1 + 1e-6))
     assert row.prefixes.passes == passes, "that run has the states of all places"
     row.done = 0
-    assert not row._right(ids[0], goal[0] * (1 + 1e-2))
+    assert not row._right(ids[0], goal[0] * (1 + 0.1))
     other = (ids[0] + 1) % subject.vocabulary
     assert not row._right(other, goal[0] * (1 + 1e-6))
     assert row.prefixes.passes == passes + branching.CHANGES
