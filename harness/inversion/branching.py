@@ -106,8 +106,10 @@ class _Row:
         self.tried = torch.zeros(self.n, dtype=torch.long, device=goal.device)
         # Of the first open place, after its true prefix: tokens, and their states.
         self.tokens, self.states = goal.new_empty(0, dtype=torch.long), goal.new_empty(0, 0)
-        # The last prompt that was run with changed embeddings, and its states.
-        self.prompt, self.changed = self.tokens, list[Tensor]()
+        # The last prompt that was run with changed embeddings, and its states by the change.
+        self.prompt, self.changed = self.tokens, dict[int, Tensor]()
+        # The most that changes of places have made, and how many there were.
+        self.rounded = dict[int, tuple[float, int]]()
         self.parts = [linear.at(place, state) for place, state in enumerate(self.wide)]
         self.evidence = torch.stack([self._evidence(place) for place in range(self.n)])
         self.prior = self._prior(self.evidence, own_distribution(subject, target))
@@ -191,7 +193,8 @@ class _Row:
 
         Where it is within `NEARLY`, the prompt is also run with slightly changed embeddings.  The
         states differ by as much as rounding may change one, which is more where massive
-        activations nearly cancel.
+        activations nearly cancel.  Other tokens' states at that place are as near to each other,
+        and rounding changes them by as much.
         """
         place, (goal, own) = self.done, (self.goal[self.done], state[None])
         off = float(relative(own, goal[None]))
@@ -199,14 +202,15 @@ class _Row:
             return off <= self.close
         prompt = torch.cat([self.guess[:place], token[None], self.guess[place + 1 :]])
         if not torch.equal(prompt[: place + 1], self.prompt[: place + 1]):
-            self.prompt, self.changed = prompt, []
-        for number in range(CHANGES):
-            if number == len(self.changed):
-                self.changed.append(self._changed(number))
-            rounded = float(relative(own, self.changed[number][place, None]))
-            if off <= ACCEPTED * rounded <= ACCEPTED * NEARLY:
-                return True
-        return False
+            self.prompt, self.changed = prompt, {}
+        most, number = self.rounded.get(place, (0.0, 0))
+        while off > ACCEPTED * most and number < CHANGES:
+            if number not in self.changed:
+                self.changed[number] = self._changed(number)
+            most = max(most, float(relative(own, self.changed[number][place, None])))
+            number += 1
+        self.rounded[place] = most, number
+        return off <= ACCEPTED * most <= ACCEPTED * NEARLY
 
     def _changed(self, number: int) -> Tensor:
         """The target of the present ``prompt`` with its embeddings changed by `CHANGED`: [n, F].
