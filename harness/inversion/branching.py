@@ -49,6 +49,9 @@ CHANGED, CHANGES = 32.0, 4
 many there are at most.  The one that does most changes states of Qwen2.5 by as much as a batch of
 32 prompts in place of one, or more."""
 
+BEYOND = 100.0
+"""The multiple of what one change does beyond which no other change is tried."""
+
 SURE, DOUBTED = 0.25, 3
 """In 16 bits: the share of what is accepted within which no other token is tried, and the rounds
 after which the nearest one is taken.  Right tokens of Qwen2.5 are off by 0.02 in bfloat16, where
@@ -204,7 +207,7 @@ class _Row:
         if not torch.equal(prompt[: place + 1], self.prompt[: place + 1]):
             self.prompt, self.changed = prompt, {}
         most, number = self.rounded.get(place, (0.0, 0))
-        while off > ACCEPTED * most and number < CHANGES:
+        while ACCEPTED * most < off and number < (CHANGES if off < BEYOND * most else 1):
             if number not in self.changed:
                 self.changed[number] = self._changed(number)
             most = max(most, float(relative(own, self.changed[number][place, None])))

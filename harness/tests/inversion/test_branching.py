@@ -110,8 +110,11 @@ def test_a_token_whose_state_rounding_changes_by_more_is_right():
     assert row.prefixes.passes == passes, "that run has the states of all places"
     row.done = 0
     assert not row._right(ids[0], goal[0] * (1 + 0.1))
-    row.goal = goal * (1 + 5e-4)
+    row.goal = goal * (1 + 5e-3)
     assert not row._right(ids[0], goal[0]), "rounding changes it by less"
+    assert row.prefixes.passes == passes, "by far less"
+    row.goal = goal * (1 + 1e-4)
+    assert not row._right(ids[0], goal[0])
     assert row.prefixes.passes == passes + branching.CHANGES - 1
     assert not row._right(ids[0] + 1, goal[0])
     assert row.prefixes.passes == passes + branching.CHANGES - 1, "known for this place"
