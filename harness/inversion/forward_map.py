@@ -332,6 +332,7 @@ FORMAT = 7
 """Of the files: raised when the estimate or its fields change."""
 
 PARTS = ("first", "later", "massive")
+"""The regressions of a `ForwardMap`."""
 
 
 def _path(folder: Path, subject: Subject, what: object) -> Path | None:
