@@ -30,6 +30,7 @@ from assay.harness.inversion.set_up import (
     TOKENS_AT_ONCE,
     basis_of,
     reduced_output,
+    sample,
     save,
 )
 from assay.harness.inversion.target import Target, embedded
@@ -41,13 +42,12 @@ from assay.harness.operations import tokens
 LENGTH = 20
 """Tokens of the prompts from which the map is made."""
 
-DRAWN, WINDOWS = 320, 280
-"""Prompts of random tokens, as many more with tokens of massive states, and prompts of
-documentation and of code, each."""
+DRAWN, MORE, WINDOWS = 200, 240, 190
+"""Prompts of random tokens, others with tokens of massive states, and prompts of documentation and
+of code, each.  Half as many again rank at most 0.01 more of held-out tokens first."""
 
-FIRST, SECOND = 160, 48
-"""Random first tokens, and second tokens after each, among which massive states are found.  Half
-as many of either rank fewer tokens of such states first."""
+FIRST, SECOND = 64, 48
+"""Random first tokens, and second tokens after each, among which massive states are found."""
 
 PROSE = Path(__file__).with_name("declaration.txt")
 """Articles of the Universal Declaration of Human Rights, in seven languages, a paragraph each, and
@@ -61,8 +61,8 @@ Python has others: the map differs a little, and what is verified does not."""
 READ = 400_000
 """Letters of those texts that are read."""
 
-ALONE = 3000
-"""Prompts of one token; a quarter of them are the first ids, which are frequent in most texts."""
+ALONE = 750
+"""Prompts of one token that are the first ids, frequent in most texts, beside random ones."""
 
 CLIP = 8.0
 """Standard deviations beyond which a feature says no more."""
@@ -153,8 +153,8 @@ class ForwardMap:
     """The map for one model and target, over the ``table`` [V, d] of its `token_table`.
 
     ``first`` is of the first place, ``later`` of the others; states longer than ``sink`` may be
-    as ``massive`` expects.  ``states`` were computed for it.  States of logits are times
-    ``basis``.
+    as ``massive`` expects.  ``states`` were computed for it, beside the linear map's `sample`.
+    States of logits are times ``basis``.
     """
 
     table: Tensor
@@ -193,14 +193,18 @@ def _maps(subject: Subject) -> dict[Target, ForwardMap]:
 
 def _estimate(subject: Subject, target: Target, keep: Path | None) -> ForwardMap:
     draw, basis = torch.Generator().manual_seed(2), basis_of(subject, target)
-    table, alone = token_table(subject, keep), _alone(subject, draw)
-    singles = _states(subject, target, alone[:, None], basis)[:, 0]
+    table, known = token_table(subject, keep), sample(subject, target)
+    vocabulary = len(embedded(subject))
+    frequent = subject.content(torch.arange(min(ALONE, vocabulary), device=subject.device))
+    singles = _states(subject, target, frequent[:, None], basis)[:, 0]
+    alone = torch.cat([known.tokens, frequent])
+    singles = torch.cat([known.states.float(), singles])
     prompts = torch.cat([_random(subject, (DRAWN, LENGTH), draw), *_texts(subject, draw)])
     states = _states(subject, target, prompts, basis)
     longest, usual = (float(each.norm(dim=-1).median()) for each in (singles, states[:, 1:]))
     sink = LONGER * usual if longest > LONGER * usual else float("inf")
-    more = _random(subject, (DRAWN, LENGTH), draw)
-    computed = alone.numel() + prompts.numel() + more.numel()
+    more = _random(subject, (MORE, LENGTH), draw)
+    computed = frequent.numel() + prompts.numel() + more.numel()
     second, seconds = alone[:0], singles[:0]
     if sink < float("inf") and basis is None:  # logits have no massive states
         second, seconds = _after_one(subject, target, draw)
@@ -210,14 +214,10 @@ def _estimate(subject: Subject, target: Target, keep: Path | None) -> ForwardMap
         half = torch.rand(more.shape, generator=draw) < 0.5
         likely = torch.randint(len(second), more.shape, generator=draw)
         more = torch.where(half.to(more.device), second[likely.to(more.device)], more)
-    prompts = torch.cat([prompts, more])
-    states = torch.cat([states, _states(subject, target, more, basis)])
-    before = states[:, :-1].clone()
-    before[:, 0] = states[:, 1:].mean((0, 1))  # the first state is in other units
-    ids, after, before = (
-        prompts[:, 1:].flatten(),
-        states[:, 1:].flatten(0, 1),
-        before.flatten(0, 1),
+    ids, after, before = _behind(
+        (prompts, states),
+        (more, _states(subject, target, more, basis)),
+        (known.prompts.ids, known.prompts.states.float()),
     )
     long = after.norm(dim=-1) > sink
     sinks = torch.cat([alone, second, ids[long]]), torch.cat([singles, seconds, after[long]])
@@ -232,12 +232,19 @@ def _estimate(subject: Subject, target: Target, keep: Path | None) -> ForwardMap
     )
 
 
-def _alone(subject: Subject, draw: torch.Generator) -> Tensor:
-    """First tokens, random and frequent ones: [s]."""
-    vocabulary = len(embedded(subject))
-    ids = torch.randperm(vocabulary, generator=draw)[: ALONE * 3 // 4]
-    ids = torch.cat([ids, torch.arange(min(ALONE // 4, vocabulary))])
-    return subject.content(ids.to(subject.device))
+def _behind(*sets: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    """The tokens [s] of prompts [k, n] but the first, their states [s, F], and those before.
+
+    First states are in other units: the mean of the others stands for them.
+    """
+    ids = torch.cat([prompts[:, 1:].flatten() for prompts, _ in sets])
+    after = torch.cat([states[:, 1:].flatten(0, 1) for _, states in sets])
+    mean, parts = after.mean(0), []
+    for _, states in sets:
+        before = states[:, :-1].clone()
+        before[:, 0] = mean
+        parts.append(before.flatten(0, 1))
+    return ids, after, torch.cat(parts)
 
 
 def _random(subject: Subject, shape: tuple[int, int], draw: torch.Generator) -> Tensor:
@@ -328,7 +335,7 @@ def _spread(states: Tensor) -> Tensor:
     return states.std(0).clamp_min(torch.finfo(states.dtype).tiny ** 0.5)
 
 
-FORMAT = 7
+FORMAT = 8
 """Of the files: raised when the estimate or its fields change."""
 
 PARTS = ("first", "later", "massive")
