@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -19,6 +21,7 @@ from assay.harness.tests.support.toys import toy
 @pytest.fixture(autouse=True)
 def _few(monkeypatch):
     monkeypatch.setattr(forward_map, "DRAWN", 128)
+    monkeypatch.setattr(forward_map, "MORE", 128)
     monkeypatch.setattr(forward_map, "ALONE", 128)
 
 
@@ -133,6 +136,34 @@ def test_a_round_has_the_likeliest_by_the_map_alone_and_by_the_model_s_distribut
     assert row._round(1, 4).tolist() == [0, 1, 70, 80]
     row.prior[1] = 0.0
     assert row._round(1, 4).tolist() == [0, 1, 2, 70]
+
+
+def test_a_regression_of_the_tokens_tried_at_a_place_finds_what_the_map_does_not():
+    subject, target = toy("gpt2"), Target(2)
+    ids = prompts(subject, rows=1, n=4)[0]
+    goal = target.output(subject, ids[None])[0]
+    made = forward_map.forward_map(subject, target)
+    wrong = {name: getattr(made, name) for name in forward_map.PARTS}
+    wrong = {name: replace(part, token=-part.token) for name, part in wrong.items()}
+    row = branching._Row(subject, target, goal, replace(made, **wrong))
+    while len(row.tokens) < branching.ENOUGH:
+        assert (row.done, row.here) == (0, None)
+        row.step()
+    assert ids[0] not in row.tokens
+    assert ids[0] in row._round(0, 8)
+    row.here = None
+    assert ids[0] not in row._round(0, 8)
+    while row.done < 4:
+        row.step()
+        assert (row.here is None) == (len(row.tokens) < branching.ENOUGH)
+    assert torch.equal(row.guess, ids)
+
+
+def test_a_slope_from_few_tokens_has_the_same_distances_as_two_thin_matrices():
+    draw = torch.Generator().manual_seed(4)
+    table, states = torch.randn(300, 48, generator=draw), torch.randn(20, 32, generator=draw)
+    part = forward_map.Part.fit(table, torch.arange(20), states, None)
+    torch.testing.assert_close(part.halves, part.part(table).square().sum(1) / 2)
 
 
 def test_massive_states_behind_the_first_are_sampled(monkeypatch):
