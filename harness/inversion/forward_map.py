@@ -116,16 +116,11 @@ class Part:
         white = torch.linalg.solve_triangular(lower, unit, upper=False).T
         token, white = slope[:width].float(), white.float()
         after = slope[width:] if before is not None else torch.zeros_like(unit)
-        factors = [token @ white]
-        if 2 * len(ids) < width:  # a slope of so low a rank is the product of two thin matrices
+        product = token @ white
+        if len(ids) < width:  # of so low a rank: a thin matrix has the same squares
             axes = torch.linalg.qr((table[ids] - middle[:width].float()).T)[0]
-            factors = [axes, axes.T @ factors[0]]
-        halves = torch.cat(
-            [
-                torch.linalg.multi_dot([some, *factors]).square().sum(1)
-                for some in table.split(8192)
-            ]
-        )
+            product = axes @ torch.linalg.qr((axes.T @ product).T)[1].T
+        halves = torch.cat([(some @ product).square().sum(1) for some in table.split(8192)])
         offset = mean - middle @ slope
         return cls(centre, spread, token, after.float(), offset.float(), white, halves / 2)
 

@@ -159,7 +159,7 @@ def test_a_regression_of_the_tokens_tried_at_a_place_finds_what_the_map_does_not
     assert torch.equal(row.guess, ids)
 
 
-def test_a_slope_from_few_tokens_has_the_same_distances_as_two_thin_matrices():
+def test_a_slope_from_few_tokens_has_the_same_distances_by_a_thin_matrix():
     draw = torch.Generator().manual_seed(4)
     table, states = torch.randn(300, 48, generator=draw), torch.randn(20, 32, generator=draw)
     part = forward_map.Part.fit(table, torch.arange(20), states, None)
