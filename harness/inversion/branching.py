@@ -265,8 +265,8 @@ class _Row:
         return end, places, tokens
 
     def _round(self, place: int, count: int) -> Tensor:
-        """Tokens of a further round: by their scores, and as many each by the map alone, each of
-        its parts, by a regression of those tried here, and by the model's distribution.
+        """Tokens of a further round: by their scores, and half as many each by the map alone,
+        each of its parts, by a regression of those tried here, and by the model's distribution.
 
         After a massive state that distribution may be far off, and so may the corrected map.
         """
@@ -279,7 +279,7 @@ class _Row:
             rest = self.here.rest(self.wide[place])
             others.append(-self.here.misses(self.map.table, rest[None])[0])
         count = min(count, int(scores.isfinite().sum()))
-        share, left = count // max(4, len(others) + 1), scores.isfinite()
+        share, left = count // (len(others) + 2), scores.isfinite()
         some = scores.topk(count - len(others) * share, largest=False).indices
         for each in others:
             left[some] = False
