@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 
 from assay.harness.inversion.candidates import ACCEPTED, Prefixes, accepted, relative
-from assay.harness.inversion.forward_map import ForwardMap, Part
+from assay.harness.inversion.forward_map import ForwardMap
 from assay.harness.inversion.next_token import Rest, own_distribution
+from assay.harness.inversion.regression import Part
 from assay.harness.inversion.set_up import reduced
 from assay.harness.inversion.target import Target, embedded
 from assay.harness.inversion.token_by_token import SearchResult
@@ -40,9 +41,8 @@ the probability of another token, for that token to be tried."""
 ROUNDS = (6, 6, 12, 24, 24, 48, 48, 96, 192, 384, 768, 1536)
 """Tokens tried in each round at the first place that is open; after them it is given up."""
 
-ENOUGH = 40
-"""Tokens tried at a place from which it gets a regression of its own: of five tokens that 70 tries
-had not found in Qwen2.5, and that ranked between the 54th and 338th, it ranked three first."""
+ENOUGH = 5
+"""Tokens tried at a place from which what the map is off by there is regressed on them."""
 
 NEARLY = 0.01
 """The relative distance up to which a token may be right, as rounding may change more there: a
@@ -113,8 +113,8 @@ class _Row:
         self.tried = torch.zeros(self.n, dtype=torch.long, device=goal.device)
         # Of the first open place, after its true prefix: tokens, and their states.
         self.tokens, self.states = goal.new_empty(0, dtype=torch.long), goal.new_empty(0, 0)
-        # Their regression, which knows nothing but that prefix.
-        self.here: Part | None = None
+        # The likelihoods [p, V] there by a regression of what each part is off by at them.
+        self.here: Tensor | None = None
         # The last prompt that was run with changed embeddings, and its states by the change.
         self.prompt, self.changed = self.tokens, dict[int, Tensor]()
         # The most that changes of places have made, and how many there were.
@@ -176,8 +176,7 @@ class _Row:
                 self.tokens, self.states = ids, states
                 self.scores[i, ids] = torch.inf
                 if len(ids) >= ENOUGH:
-                    wide = reduced(states.float(), self.map.basis)
-                    self.here = Part.fit(self.map.table, ids, wide, None)
+                    self.here = self._by_part(i, ids, states, ENOUGH) + self.prior[i]
             self.guess[i] = self.scores[i].argmin()
         self.round += not branched
         if self.close > NEARLY and self.round == DOUBTED:
@@ -265,8 +264,9 @@ class _Row:
         return end, places, tokens
 
     def _round(self, place: int, count: int) -> Tensor:
-        """Tokens of a further round: by their scores, and half as many each by the map alone,
-        each of its parts, by a regression of those tried here, and by the model's distribution.
+        """Tokens of a further round: half by regressions of those tried here, by each part of the
+        map; the others by their scores, and half as many each by the map alone, each of its parts,
+        and by the model's distribution.
 
         After a massive state that distribution may be far off, and so may the corrected map.
         """
@@ -275,16 +275,19 @@ class _Row:
         others = [*self._by_part(place)]
         if bool((prior > prior.min()).any()):
             others.append(prior)
-        if self.here is not None:
-            rest = self.here.rest(self.wide[place])
-            others.append(-self.here.misses(self.map.table, rest[None])[0])
-        count = min(count, int(scores.isfinite().sum()))
-        share, left = count // (len(others) + 2), scores.isfinite()
-        some = scores.topk(count - len(others) * share, largest=False).indices
-        for each in others:
-            left[some] = False
-            likeliest = each.masked_fill(~left, -torch.inf).topk(share).indices
+        left = scores.isfinite()
+        count = min(count, int(left.sum()))
+        here = [] if self.here is None else [*self.here]
+        rankings = [(each, count // (2 * len(here))) for each in here]
+        rest = count - sum(number for _, number in rankings)
+        share = rest // (len(others) + 2)
+        rankings.append((-scores, rest - len(others) * share))
+        rankings += [(each, share) for each in others]
+        some = scores.topk(0).indices
+        for each, number in rankings:
+            likeliest = each.masked_fill(~left, -torch.inf).topk(number).indices
             some = torch.cat([some, likeliest])
+            left[likeliest] = False
         return some
 
     def _evidence(
@@ -299,39 +302,46 @@ class _Row:
         return each - each.max()
 
     def _by_part(
-        self, place: int, ids: Tensor | None = None, states: Tensor | None = None
+        self,
+        place: int,
+        ids: Tensor | None = None,
+        states: Tensor | None = None,
+        least: int | None = None,
     ) -> Tensor:
         """The same by each of the map's parts, of which one is of that kind of state: [p, V].
 
-        A part is off as at those tokens alone whose states are of its kind.
+        A part is off as at those tokens alone whose states are of its kind: by their mean or, if
+        they are at ``least`` so many, by a regression.
         """
-        parts = self.parts[place]
-        rests = [self._rest(part, place, self.wide[place]) for part in parts]
-        if ids is not None and states is not None:
-            wide = reduced(states.float(), self.map.basis)
-            left = [
-                self._rest(part, place, wide) - part.part(self.map.table[ids]) for part in parts
-            ]
-            own = torch.stack(
-                [
-                    self._likelihood(part, some.square().sum(1) / 2)
-                    for part, some in zip(parts, left, strict=True)
-                ]
-            ).argmax(0)
-            for number, some in enumerate(left):
-                if bool((own == number).any()):
-                    rests[number] = rests[number] - some[own == number].mean(0)
-        return torch.stack(
-            [
-                self._likelihood(part, part.misses(self.map.table, rest[None])[0])
-                for part, rest in zip(parts, rests, strict=True)
-            ]
-        )
+        parts, table = self.parts[place], self.map.table
+        tokens = self.wide.new_empty(0, dtype=torch.long) if ids is None else ids
+        wide = self.wide[:0] if states is None else reduced(states.float(), self.map.basis)
+        left = [self._rest(part, place, wide) - part.part(table[tokens]) for part in parts]
+        own = [
+            self._likelihood(part, some.square().sum(1) / 2)
+            for part, some in zip(parts, left, strict=True)
+        ]
+        kind, each = torch.stack(own).argmax(0), []
+        for number, part in enumerate(parts):
+            rest = self._rest(part, place, self.wide[place])
+            mine = (kind == number) & left[number].isfinite().all(1)
+            some, count = left[number][mine], int(mine.sum())
+            if least is not None and count >= least:
+                each.append(
+                    self._likelihood(part, *part.corrected(table, tokens[mine], some, rest))
+                )
+                continue
+            shift = some.mean(0) if count else 0.0
+            each.append(self._likelihood(part, part.misses(table, (rest - shift)[None])[0]))
+        return torch.stack(each)
 
-    def _likelihood(self, part: Part, misses: Tensor) -> Tensor:
-        """Its logarithm, of states with half squared distances ``misses`` from a ``part``."""
+    def _likelihood(self, part: Part, misses: Tensor, volume: Tensor | float = 0.0) -> Tensor:
+        """Its logarithm, of states with half squared distances ``misses`` from a ``part``.
+
+        In a metric whose volume has a logarithm that differs by ``volume`` from the part's.
+        """
         misses = misses.clamp_min(torch.finfo(misses.dtype).tiny)
-        return EVIDENCE * (part.density - self.wide.shape[1] / 2 * misses.log())
+        return EVIDENCE * (part.density + volume - self.wide.shape[1] / 2 * misses.log())
 
     def _rest(self, part: Part, place: int, states: Tensor) -> Tensor:
         """What tokens add to ``states`` [..., F] at a ``place``, after the target before it."""

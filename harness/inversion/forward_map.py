@@ -25,7 +25,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from assay.harness.inversion.candidates import Prefixes
-from assay.harness.inversion.linear import factor
+from assay.harness.inversion.regression import CLIP, Part, deviations
 from assay.harness.inversion.set_up import (
     TOKENS_AT_ONCE,
     basis_of,
@@ -64,90 +64,9 @@ READ = 400_000
 ALONE = 750
 """Prompts of one token that are the first ids, frequent in most texts, beside random ones."""
 
-CLIP = 8.0
-"""Standard deviations beyond which a feature says no more."""
-
-TOKEN, BEFORE = 0.2, 0.02
-"""Strength of the ridge for what a token and the state before add, relative to the mean variance:
-on held-out text and random tokens, half and a tenth rank fewer tokens first."""
-
 LONGER = 1.5
 """How many times as long as usual a state is that may be massive, where first states are so long.
 Which kind it is depends on its distances: of longer ones some are full stops and line ends."""
-
-
-@dataclass(frozen=True)
-class Part:
-    """One regression: standardised states [F] on a ``table`` of tokens [d] and states before [F].
-
-    ``centre`` and ``spread`` [F] standardise; ``token`` [d, F] and ``before`` [F, F] are slopes,
-    ``offset`` [F] the rest's mean; ``white`` [F, F] turns residuals to the unit covariance;
-    ``halves`` [V] are half the squared lengths of tokens' contributions in that metric.
-    """
-
-    centre: Tensor
-    spread: Tensor
-    token: Tensor
-    before: Tensor
-    offset: Tensor
-    white: Tensor
-    halves: Tensor
-
-    @classmethod
-    def fit(cls, table: Tensor, ids: Tensor, states: Tensor, before: Tensor | None) -> Part:
-        """Fit to tokens ``ids`` [s] of the ``table`` [V, d] with ``states`` [s, F]."""
-        centre, spread = states.mean(0), _spread(states)
-        y = ((states - centre) / spread).clamp(-CLIP, CLIP).double()
-        width = table.shape[1]
-        inputs = [table[ids].double()]
-        if before is not None:
-            inputs.append(((before - centre) / spread).clamp(-CLIP, CLIP).double())
-        x = torch.cat(inputs, 1)
-        middle, mean = x.mean(0), y.mean(0)
-        x, y = x - middle, y - mean
-        square = x.T @ x
-        for some, ridge in ((slice(width), TOKEN), (slice(width, None), BEFORE)):
-            if len(diagonal := square.diagonal()[some]):
-                diagonal.add_(ridge * diagonal.mean())
-        slope = torch.linalg.solve(square, x.T @ y)
-        left = y - x @ slope
-        lower = factor(left, y.square().mean())
-        unit = torch.eye(len(lower), dtype=lower.dtype, device=lower.device)
-        white = torch.linalg.solve_triangular(lower, unit, upper=False).T
-        token, white = slope[:width].float(), white.float()
-        after = slope[width:] if before is not None else torch.zeros_like(unit)
-        product = token @ white
-        if len(ids) < width:  # of so low a rank: a thin matrix has the same squares
-            axes = torch.linalg.qr((table[ids] - middle[:width].float()).T)[0]
-            product = axes @ torch.linalg.qr((axes.T @ product).T)[1].T
-        halves = torch.cat([(some @ product).square().sum(1) for some in table.split(8192)])
-        offset = mean - middle @ slope
-        return cls(centre, spread, token, after.float(), offset.float(), white, halves / 2)
-
-    @property
-    def density(self) -> Tensor:
-        """The logarithm of the metric's volume [], to compare distances by several parts."""
-        return self.white.diagonal().abs().log().sum() - self.spread.log().sum()
-
-    def standard(self, states: Tensor) -> Tensor:
-        """``states`` [..., F], standardised."""
-        return ((states - self.centre) / self.spread).clamp(-CLIP, CLIP)
-
-    def rest(self, states: Tensor, before: Tensor | None = None) -> Tensor:
-        """What a token adds to ``states`` [..., F] after those ``before``, in the metric."""
-        left = self.standard(states) - self.offset
-        if before is not None:
-            left = left - self.standard(before) @ self.before
-        return left @ self.white
-
-    def part(self, rows: Tensor) -> Tensor:
-        """What tokens with ``rows`` [..., d] of the table are expected to add: [..., F]."""
-        return rows @ (self.token @ self.white)
-
-    def misses(self, table: Tensor, rest: Tensor) -> Tensor:
-        """Half the squared distance of each token of ``table`` from ``rest`` [m, F]: [m, V]."""
-        weights = rest @ (self.token @ self.white).T
-        return self.halves - weights @ table.T + rest.square().sum(1, keepdim=True) / 2
 
 
 @dataclass(frozen=True)
@@ -330,11 +249,7 @@ def _token_states(subject: Subject) -> Tensor:
     prefixes.extend(subject.content(torch.zeros(1, 1, dtype=torch.long, device=subject.device)))
     everyone = torch.arange(len(embedded(subject)), device=subject.device)[None]
     states = torch.cat([some[0].float() for _, some in prefixes.states(everyone)])
-    return ((states - states.mean(0)) / _spread(states)).clamp(-CLIP, CLIP).nan_to_num()
-
-
-def _spread(states: Tensor) -> Tensor:
-    return states.std(0).clamp_min(torch.finfo(states.dtype).tiny ** 0.5)
+    return ((states - states.mean(0)) / deviations(states)).clamp(-CLIP, CLIP).nan_to_num()
 
 
 FORMAT = 8

@@ -15,6 +15,8 @@ from assay.harness.inversion import (
     next_token,
     whole_prompts,
 )
+from assay.harness.inversion.linear import shrinkage
+from assay.harness.inversion.regression import Part
 from assay.harness.tests.support.toys import toy
 
 
@@ -138,32 +140,58 @@ def test_a_round_has_the_likeliest_by_the_map_alone_and_by_the_model_s_distribut
     assert row._round(1, 4).tolist() == [0, 1, 2, 70]
 
 
-def test_a_regression_of_the_tokens_tried_at_a_place_finds_what_the_map_does_not():
+def test_a_regression_of_what_the_map_is_off_by_finds_what_the_map_does_not(monkeypatch):
     subject, target = toy("gpt2"), Target(2)
     ids = prompts(subject, rows=1, n=4)[0]
     goal = target.output(subject, ids[None])[0]
     made = forward_map.forward_map(subject, target)
-    wrong = {name: getattr(made, name) for name in forward_map.PARTS}
-    wrong = {name: replace(part, token=-part.token) for name, part in wrong.items()}
-    row = branching._Row(subject, target, goal, replace(made, **wrong))
-    while len(row.tokens) < branching.ENOUGH:
-        assert (row.done, row.here) == (0, None)
-        row.step()
-    assert ids[0] not in row.tokens
-    assert ids[0] in row._round(0, 8)
-    row.here = None
-    assert ids[0] not in row._round(0, 8)
-    while row.done < 4:
-        row.step()
-        assert (row.here is None) == (len(row.tokens) < branching.ENOUGH)
-    assert torch.equal(row.guess, ids)
+    parts = {name: getattr(made, name) for name in forward_map.PARTS}
+    parts = {
+        name: replace(part, token=0 * part.token, halves=0 * part.halves)
+        for name, part in parts.items()
+    }
+
+    def tried() -> int:
+        row = branching._Row(subject, target, goal, replace(made, **parts))
+        while row.done < 4:
+            row.step()
+            assert (row.here is None) == (len(row.tokens) < branching.ENOUGH)
+        assert torch.equal(row.guess, ids)
+        return int(row.tried.sum())
+
+    some = tried()
+    monkeypatch.setattr(branching, "ENOUGH", 10_000)
+    assert some < 0.8 * tried(), "of a map that knows nothing of tokens"
 
 
-def test_a_slope_from_few_tokens_has_the_same_distances_by_a_thin_matrix():
+@pytest.mark.parametrize("count", [6, 40])
+def test_distances_by_the_corrected_regression_are_those_of_its_definition(count):
     draw = torch.Generator().manual_seed(4)
-    table, states = torch.randn(300, 48, generator=draw), torch.randn(20, 32, generator=draw)
-    part = forward_map.Part.fit(table, torch.arange(20), states, None)
-    torch.testing.assert_close(part.halves, part.part(table).square().sum(1) / 2)
+    table, states = (torch.randn(300, some, generator=draw) for some in (48, 32))
+    part = Part.fit(table, torch.arange(300), states, None)
+    ids, rest = torch.arange(100, 100 + count), torch.randn(32, generator=draw)
+    left = torch.randn(count, 32, generator=draw) @ torch.randn(32, 32, generator=draw)
+    misses, volume = part.corrected(table, ids, left, rest)
+
+    rows, mean = table[ids] - table[ids].mean(0), left.mean(0)
+    kernel = rows @ rows.T
+    ridge = kernel + kernel.diagonal().mean() * torch.eye(count)
+    every = (table - table[ids].mean(0)) @ rows.T
+    expected = part.part(table) + mean + every @ torch.linalg.solve(ridge, left - mean)
+    off = []
+    for token in range(count):  # leaves the token out, but for the means
+        others = torch.arange(count) != token
+        weights = torch.linalg.solve(ridge[others][:, others], (left - mean)[others])
+        off.append((left - mean)[token] - kernel[token, others] @ weights)
+    sample = torch.stack(off).T @ torch.stack(off) / count
+    trace = sample.diagonal().mean()
+    share = shrinkage(sample.square().mean(), trace, count, 32)
+    covariance = (1 - share) * sample + share * trace * torch.eye(32)
+    away = rest - expected
+    straight = (away @ torch.linalg.inv(covariance) * away).sum(1) / 2
+    torch.testing.assert_close(misses, straight, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(volume, -torch.logdet(covariance) / 2, rtol=1e-3, atol=1e-3)
+    assert all(each.isfinite().all() for each in part.corrected(table, ids, 0 * left, rest))
 
 
 def test_massive_states_behind_the_first_are_sampled(monkeypatch):
@@ -189,7 +217,7 @@ def test_a_massive_state_is_judged_by_the_part_of_its_kind(kind):
     ids, far = torch.arange(60), torch.tensor([300.0] + [0.0] * 7)
     states = {"massive": far + table @ slope + noise[0], "later": table @ slope.T + noise[1]}
     states["later"][:30] -= far.flip(0)  # as long as the first states, and of another direction
-    parts = {name: forward_map.Part.fit(table, ids, each, None) for name, each in states.items()}
+    parts = {name: Part.fit(table, ids, each, None) for name, each in states.items()}
     row = object.__new__(branching._Row)
     row.wide, row.parts = states[kind][:30], [(parts["later"], parts["massive"])] * 30
     row.map = forward_map.ForwardMap(table, parts["massive"], **parts, sink=100.0, states=120)
