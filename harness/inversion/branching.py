@@ -42,7 +42,9 @@ ROUNDS = (6, 6, 12, 24, 24, 48, 48, 96, 192, 384, 768, 1536)
 """Tokens tried in each round at the first place that is open; after them it is given up."""
 
 ENOUGH = 5
-"""Tokens tried at a place from which what the map is off by there is regressed on them."""
+"""Tokens tried at a place from which what the map is off by there is regressed on them.  Of 33
+right tokens of Qwen2.5 that about 22 tries had not found, 19 rank among the first ten by that, and
+seven by their scores."""
 
 NEARLY = 0.01
 """The relative distance up to which a token may be right, as rounding may change more there: a

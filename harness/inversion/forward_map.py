@@ -44,7 +44,7 @@ LENGTH = 20
 
 DRAWN, MORE, WINDOWS = 200, 240, 190
 """Prompts of random tokens, others with tokens of massive states, and prompts of documentation and
-of code, each.  Half as many again rank at most 0.01 more of held-out tokens first."""
+of code, each.  Half as many again rank at most 0.015 more of held-out tokens first."""
 
 FIRST, SECOND = 64, 48
 """Random first tokens, and second tokens after each, among which massive states are found."""

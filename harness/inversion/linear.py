@@ -339,7 +339,7 @@ def shrinkage(square: Tensor, trace: Tensor, count: int, width: int) -> float:
     """The share of the unit matrix in the covariance of ``count`` normal rows of some ``width``.
 
     ``square`` [] is the mean square of the entries of their sample covariance, ``trace`` [] the
-    mean of its diagonal (Chen, Wiesel, Eldar and Hero, arXiv 0907.4698, eq. 23).
+    mean of its diagonal (Chen, Wiesel, Eldar and Hero, arXiv 0907.4698).
     """
     room = (count + 1) * (square - trace**2 / width)
     return float(((square + trace**2) / room).clamp(0, 1)) if room > 0 else 1.0
